@@ -104,6 +104,7 @@ ELSEWHERE = [
     "machine/is_cuda_there",
     "machine/kernel_from_source",
     "machine/loading_modes",
+    "machine/memory_counters",
     "machine/nvml_by_uuid",
     "machine/pycuda_beside_torch_broken",
     "machine/pycuda_beside_torch_fixed",

@@ -45,6 +45,7 @@ from snippets.machine import (
     launch_cost,
     loading_modes,
     matmul_peak,
+    memory_counters,
     nvml_by_uuid,
     pycuda_arrays,
     pycuda_beside_torch_broken,
@@ -1498,3 +1499,31 @@ def test_a_kernel_loaded_at_the_import_and_one_loaded_at_last_are_launched(monke
     row = pycuda_first_kernel.kernels("autoinit, torch")
     assert row["import_is_current"] is False and launched == [None, None, 1, 0]
     assert row["kernels"] == {name: {"says": "", "wrong": 1000} for name in ("late", "early")}
+
+
+def test_bytes_that_were_asked_for_and_what_crossed_the_cache_are_told_apart(monkeypatch, capsys):
+    each = memory_counters.works(8, "cpu")
+    assert set(each) == set(memory_counters.BYTES)
+    for work in each.values():
+        work()
+    names = memory_counters.METRICS
+    numbers = dict.fromkeys(names.values(), 50.0) | {names["sectors"]: 30.0, names["crossed"]: 10.0}
+    rows = [{"kernel": name, "range": [name]} | numbers for name in each]
+    second = {"kernel": "a second kernel of dot", "range": ["read_two"]} | numbers | {names["ns"]: 1.0}
+    monkeypatch.setattr(memory_counters, "counted", lambda command, metrics: [*rows, second])
+    result = memory_counters.main()
+    assert "DRAM is active for 50%" in capsys.readouterr().out
+    assert result["rows"]["read_two"]["ns"] == 50, "the kernel that reads, not the one that adds up"
+    found = memory_counters.derive(result)
+    assert found["gb_s"]["triad"] == 3 * result["bytes"] / 50 and set(found["crossed"].values()) == {0.5}
+    rows.pop()
+    with pytest.raises(AssertionError):
+        memory_counters.main()
+
+
+@pytest.mark.gpu
+@pytest.mark.program("machine/memory_counters")
+def test_a_fill_writes_and_a_sum_reads(returned):
+    rows, once = returned["rows"], returned["bytes"]
+    assert rows["write"]["read"] < 0.01 * once < 0.9 * once < rows["write"]["written"]
+    assert rows["read"]["written"] < 0.05 * once and rows["read"]["read"] == pytest.approx(once, rel=0.02)

@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
@@ -112,9 +112,8 @@ def works(n: int, picked: int, device: str = "cuda") -> dict[str, Callable[[], o
     }
 
 
-def child() -> None:
-    """Each work once, in a range of its own, after it has run once unseen."""
-    each = works(N, PICKED)
+def once_each(each: Mapping[str, Callable[[], object]]) -> None:
+    """What ncu is to count: each work once, in a range of its own, after one unseen."""
     for work in each.values():
         work()
     torch.cuda.synchronize()
@@ -179,6 +178,6 @@ def plot(results: dict, ceilings: dict):
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        child()
+        once_each(works(N, PICKED))
     else:
         main()

@@ -69,12 +69,13 @@ def plot(results: dict, ceilings: dict):
         Note(launched, "CPU", "the CPU has launched all", dx=6),
     ]
     titles = {"mlp": "MLP", "cnn": "CNN", "resnet": "ResNet"}
+    blues = {"mlp": ("gpu", False), "cnn": ("gpu", True), "resnet": (6, False)}
     first = 0
     for name in WIDTHS:
         last = first + results["kernels"][name]
         kernels = on_gpu[first:last]
         spans, names = ms(kernels), [event[3] for event in kernels]
-        marks.append(Spans("GPU", spans, titles[name], names=names))
+        marks.append(Spans("GPU", spans, titles[name], *blues[name], names=names))
         first = last
     return Picture([Panel(marks, Axis("ms (profiled: launches take longer)"))])
 

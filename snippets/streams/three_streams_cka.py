@@ -162,8 +162,7 @@ def plot(results: dict, ceilings: dict):
     rows = ["CPU", "CPU waits", *models.values()]
     panels = {"forked": ("The second bar", whole)}
     # the book draws other machines' times on this scale, too: so no factor is known here
-    wider = "ms (wider scale than above)"
-    zoomed = Axis(wider, low=0.0, high=ms["forked_graph"] * 1.18)
+    zoomed = Axis("ms", low=0.0, high=ms["forked_graph"] * 1.18)
     panels |= {"forked_graph": ("Zoom into the last bar", zoomed)}
     for way, (what, axis) in panels.items():
         spans = {row: [] for row in rows}
@@ -191,7 +190,8 @@ def plot(results: dict, ceilings: dict):
             parts = [(start * scale, length * scale) for start, length, _ in spans[row]]
             names = [name for _, _, name in spans[row]]
             lane = "CPU" if row == "CPU waits" else row
-            marks.append(Spans(lane, parts, row, names=names))
+            color = "gpu" if row in models.values() else None
+            marks.append(Spans(lane, parts, row, color=color, names=names))
         title = f"{what} · {titles[way]}"
         drawn.append(Panel(marks, axis, title=title))
     return Picture(drawn, opens=2)

@@ -421,6 +421,7 @@ FAULTS = """<details><table id="faults"><thead><tr><th>fault</th><th>written</th
 def test_faults_are_found_in_their_order(page, folder):
     stages = {"all": EVENTS, "loader": EVENTS[:4], "item": EVENTS[3:]}
     parts = json.loads(of_parts({"": {"all": EVENTS[:1]}, "faults": stages}))
+    parts["faults"][0]["frame"] = [22.0, 50.0]  # all lanes of the GPU are idle
     parts["faults"][1]["frame"] = [30.0, 40.0]  # what the next repair takes away
     parts["faults"][2]["second"] = [30.0, 70.0]
     (folder / "faults.json").write_text(json.dumps(parts))
@@ -440,6 +441,9 @@ def test_faults_are_found_in_their_order(page, folder):
     assert page.locator(".ov-target").count() == 1
     drawing.click(position=at(drawing, 50, 1))
     assert page.locator("#place .ov-told").inner_text().endswith("Here the GPU is idle for longest.")
+    ends = "rect => [rect.x.baseVal.value, rect.width.baseVal.value]"
+    target, marked = (page.locator(name).evaluate(ends) for name in (".ov-target", ".ov-marked"))
+    assert marked == target, "one gap has one length, also where its lane is idle for longer"
     choices = page.locator("#place .ov-tools").last.locator("button")
     assert choices.all_inner_texts() == ["a number", "nobody reads"], "not as they are taken out"
     choices.first.click()

@@ -310,7 +310,11 @@ export const draw = (place, { title, us, low, high, lanes, second, forms }, say,
     const near = bars.filter(bar => far(bar) <= reach).sort((a, b) => far(a) - far(b))[0]
     if (near) return choose(near)
     const gap = gapAt(bars, moment, first, last)
-    if (gap) mark(gap.from, gap.to)
+    if (!gap) return
+    /* A lane's gap that is nearly the frame is marked as the frame is: one gap has one length. */
+    const shared = target ? Math.min(gap.to, target.to) - Math.max(gap.from, target.from) : 0
+    const { from, to } = shared > Math.max(gap.to - gap.from, target?.to - target?.from) / 2 ? target : gap
+    mark(from, to)
   })
   let from = null
   svg.addEventListener("pointerdown", event => {

@@ -82,8 +82,9 @@ def plot(results: dict, ceilings: dict):
     }
     texts = {name: f"{row['smi']:,}" for name, row in by_name}
     picture = stacked(parts, "MiB, as nvidia-smi shows them", texts)
-    outside = picture.panels[0].marks[-1]
-    outside.color, outside.light = "ceiling", True
+    _, cache, outside = picture.panels[0].marks
+    cache.color, cache.light = "ceiling", True  # as in the other pictures of the page
+    outside.color = 7
     return picture
 
 

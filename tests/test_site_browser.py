@@ -181,7 +181,7 @@ FOLLOWERS = """() => {
     pictures: [...run.querySelectorAll("img")].map(image => [image.src, image.alt]),
     note: squeezed(run.querySelector(".ov-elsewhere")?.textContent ?? ""),
   }))
-  const announced = [...document.querySelectorAll(".ov-switch > span")]
+  const announced = [...document.querySelectorAll(".ov-switch > span, .ov-lent > span")]
     .filter(part => part.getClientRects().length)
   return {
     values, outputs,
@@ -189,6 +189,10 @@ FOLLOWERS = """() => {
     announced: squeezed(announced.map(part => part.textContent).join(" ")),
   }
 }"""
+
+
+#: Whether one element stands below another.
+BELOW = "() => document.querySelector('{}').compareDocumentPosition(document.querySelector('{}')) === 4"
 
 
 def picker(page):
@@ -294,7 +298,7 @@ def test_everything_follows_the_machine_picker(visit, shown, path):
 
 
 def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
-    """Before a machine is picked, and where part of the page did not run on the picked one; else no word."""
+    """Before a machine is picked, and at the evidence where part did not run on it; else no word."""
 
     def elsewhere() -> str:
         found = page.evaluate(FOLLOWERS)
@@ -303,13 +307,14 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
         lent = {item["machine"] for item in found["outputs"] if item["note"]}
         if len(lent) == 1:
             label = options(page)[lent.pop()]
-            counted = "One of {} outputs is" if others == 1 else f"{others} of {{}} outputs are"
+            counted = "One of {} is" if others == 1 else f"{others} of {{}} are"
             told = f"{counted.format(outputs)} from {label}."
             notes = page.locator(".ov-elsewhere").filter(visible=True).all_inner_texts()
             assert set(notes) <= {label}  # the rest is said once
         else:
-            told = f"{others} of {outputs} outputs are from other machines, and each names its own."
-        assert found["announced"] == (told if others else "")
+            told = f"{others} of {outputs} are from other machines, and each names its own."
+        few = page.locator(".ov-few").filter(visible=True).all_inner_texts()
+        assert found["announced"] == " ".join([*few, told] if others else [])
         return found["announced"]
 
     page = visit("asynchrony/")
@@ -321,8 +326,25 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
     pick(page, "h200-x2")
     told = elsewhere()
     assert told and opened.endswith(told)
+    assert page.locator(".ov-lent").is_visible() and page.locator(".ov-switch").is_hidden()
+    assert page.evaluate(BELOW.format("#evidence", ".ov-lent"))
     pick(page, "h100-80gb-hbm3")
     assert elsewhere()
+
+
+def test_of_a_machine_that_ran_little_the_title_names_what_is_shown(visit, shown):
+    """Most of a page about GPUs did not run on a CPU: one headline, of the machine that most is from."""
+    page = visit("streams/")
+    pick(page, "cpu")
+    page.wait_for_function(NOTHING_LATER)
+    names = {name for output in page.evaluate(FOLLOWERS)["outputs"] for name in output["names"]}
+    ran = len(names & shown("cpu")["snippets"].keys())
+    assert 0 < ran < len(names) / 2
+    assert page.locator(".ov-here").inner_text() == "1 × H200"
+    told = page.locator(".ov-switch").inner_text()
+    assert told == f"Shown: 1 × H200. Only {ran} of {len(names)} programs ran on a CPU."
+    pick(page, "h200")
+    assert page.locator(".ov-few").is_hidden()
 
 
 @pytest.mark.parametrize(
@@ -344,7 +366,8 @@ def test_who_picks_gpus_is_shown_gpus(visit, path, lent, machine):
 
 def test_the_build_says_what_the_script_says(visit, chapters):
     """Below the title, of the machine that a page opens on: so nothing moves when the script has come."""
-    said = "() => [...document.querySelectorAll('.ov-head, .ov-switch')].map(line => line.innerText)"
+    lines = "document.querySelectorAll('.ov-head, .ov-switch, .ov-lent')"
+    said = f"() => [...{lines}].map(line => line.innerText)"
     for path in chapters:
         plain = visit(path, rows=False, java_script_enabled=False)
         built = plain.evaluate(said)

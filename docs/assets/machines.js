@@ -351,15 +351,25 @@
     const ran = [...shown.map(run => run.dataset.machine), ...later.map(place => source(place) ?? lender(place))]
     /* Who picked GPUs is not told of a CPU, though most of the page ran on no GPU. */
     const gpus = machine => !/^(my:)?cpu\b/.test(machine)
-    const count = machine => ran.filter(other => other === machine).length + (gpus(machine) === gpus(wanted) ? ran.length : 0)
+    const count = machine => ran.filter(other => other === machine).length + (gpus(machine) && gpus(wanted) ? ran.length : 0)
     const most = [...ran].sort((a, b) => count(b) - count(a))
-    const isHere = !ran.length || ran.includes(wanted), here = find(isHere ? wanted : most[0]).label
+    const programs = new Set([...shown.flatMap(run => all(".ov-part", run).map(part => part.dataset.name)), ...later.flatMap(place => place.dataset.names.split(" "))])
+    const own = [...programs].filter(name => of(data?.snippets, name))
+    const isHere = !ran.length || ran.includes(wanted)
+    const isFew = isHere && wanted !== firstOf() && most[0] !== wanted && 2 * own.length < programs.size
+    const here = find(isHere && !isFew ? wanted : most[0]).label
     head.querySelector(".ov-here").textContent = here
-    const opens = line.querySelector(".ov-opens"), absent = line.querySelector(".ov-absent"), several = line.querySelector(".ov-others"), single = line.querySelector(".ov-one-other")
+    const opens = line.querySelector(".ov-opens"), absent = line.querySelector(".ov-absent"), few = line.querySelector(".ov-few")
+    const lentLine = document.querySelector(".ov-lent"), several = lentLine.querySelector(".ov-others"), single = lentLine.querySelector(".ov-one-other")
     opens.hidden ||= Boolean(chosen())
     const lent = new Set([...notes.map(note => sourceOf(note.parentElement)), ...lacking.map(lender)])
     absent.hidden = isHere
     if (!isHere) texts(absent, "span", [find(wanted).label, [...new Set(most)].map(machine => find(machine).label).join(", ")])
+    few.hidden = !isFew
+    if (isFew) {
+      const { label } = find(wanted), counted = isChinese() ? [programs.size, own.length] : [own.length, programs.size]
+      texts(few, "span", [here, ...counted, label === "CPU" && !isChinese() ? "a CPU" : label])
+    }
     several.hidden = !isHere || lent.size < 2
     single.hidden = !isHere || lent.size !== 1 || find([...lent][0]).label === here
     texts(several, "span", [others])
@@ -367,7 +377,8 @@
       const counted = isChinese() ? [others] : others === 1 ? ["One", "is"] : [others, "are"]
       texts(single, "span", [...counted, find([...lent][0]).label])
     }
-    line.hidden = opens.hidden && absent.hidden && several.hidden && single.hidden
+    line.hidden = opens.hidden && absent.hidden && few.hidden
+    lentLine.hidden = several.hidden && single.hidden
     /* Said there, it need not be said at each, unless that says why. */
     for (const note of notes) note.classList.toggle("ov-said", lent.size === 1 && !note.textContent.includes("("))
   }

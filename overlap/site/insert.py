@@ -28,6 +28,8 @@ _MARK = rf"{_BEFORE}[^\S\n]*{CITED.pattern}(?P<after>[.,;:)。，；：）]*)"
 _IN_BRACES = f"{VALUE.pattern}|{PRINTED.pattern}|{VERDICT.pattern}"
 #: The title of a page.
 _TITLE = re.compile(r"\A\s*# .*$", re.M)
+#: The heading of a page's evidence.
+_EVIDENCE = re.compile(rf"^## .*\{{ #{EVIDENCE} \}}$", re.M)
 #: Words a minute, of technical prose and of captions.
 _PACE = 130
 #: Lines to paste a minute.
@@ -48,8 +50,14 @@ def insert(site: Site, path: str, text: str) -> str:
     view.open(blocks)
     parts = [block.markdown(view) for block in blocks]
     if view.measured or view.borrowed or site.status:
-        top = view.stash(_head(view, blocks))
+        at = next((i for i, part in enumerate(parts) if _EVIDENCE.search(part)), None)
+        head = _of_head(view, blocks, at is not None)
+        name = "_zh" if language.is_chinese(path) else ""
+        top = view.stash(view.file(f"head{name}", **head))
         parts[0] = _TITLE.sub(lambda title: f"{title[0]}\n\n{top}\n", parts[0], count=1)
+        if at is not None and head["has_runs"]:
+            lent = view.stash(view.file(f"lent{name}", **head))
+            parts[at] = _EVIDENCE.sub(lambda heading: f"{heading[0]}\n\n{lent}\n", parts[at], count=1)
     if view.measured:
         parts.append(f"\n\n{view.stash(_measured(view))}\n")
     if view.elsewhere:
@@ -103,11 +111,14 @@ def _mark(view: View, match: re.Match) -> str:
     return f"{match['before']}\u00a0{view.put(claim.mark(view))}{match['after']}"
 
 
-def _head(view: View, blocks: list[Block]) -> str:
-    """Below the title: minutes to read, and the machine shown; claims, if not all hold."""
+def _of_head(view: View, blocks: list[Block], at_evidence: bool) -> dict:
+    """What stands below the title, and at the head of the evidence.
+
+    Below the title: minutes to read, and the machine shown; claims, if not all hold. `at_evidence`: which
+    outputs are from other machines is said there, where a reader meets outputs.
+    """
     answer, evidence = reading_minutes(view.book.root, blocks)
-    return view.file(
-        "head_zh" if language.is_chinese(view.path) else "head",
+    return dict(
         status=view.site.status,
         first=view.opens_on,
         minutes=max(1, round(answer)),
@@ -116,6 +127,7 @@ def _head(view: View, blocks: list[Block]) -> str:
         is_first=view.opens_on == select.of_book(view.book),
         elsewhere=list(filter(None, view.elsewhere)),
         outputs=len(view.elsewhere),
+        at_evidence=at_evidence,
         counts=Counts.of(view.claims),
         marks=view.legend,
         notebook=view.link(f"downloads/{view.path.removesuffix('.md')}.ipynb"),

@@ -1432,6 +1432,17 @@ def test_the_game_begins_in_view_and_moves_nothing(visit, width):
     assert lanes[0] == "Python" and "GPU" in lanes, "as in the chapter's drawings"
 
 
+@pytest.mark.parametrize("width", [1440, 390])
+def test_after_a_right_choice_the_game_says_so_below_the_header(visit, width):
+    page = visit("clinic/#find-the-fault", width=width, rows=False)
+    page.locator(".ov-find-fault .ov-timeline").wait_for()
+    page.locator(".ov-find-fault button", has_text="nobody reads ahead").click()
+    header = page.locator(".md-header").bounding_box()
+    verdict = page.locator(".ov-verdict").bounding_box()
+    assert verdict["y"] >= header["y"] + header["height"]
+    assert verdict["y"] + verdict["height"] <= page.viewport_size["height"]
+
+
 def test_an_answer_keeps_its_labels_until_a_reader_explores_its_timeline(visit):
     page = visit("first_steps/", rows=False)
     figure = page.locator(".ov-summary .ov-figure")

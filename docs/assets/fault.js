@@ -36,6 +36,7 @@ const WORK = " It does not begin where Python waits for the GPU (striped). So lo
 const WAIT = " In the frame Python waits for the GPU. After the frame, {0} of the step are left. "
   + "A step is: forward pass, loss, backward pass, optimizer. When does each line below need its number?"
 const LAST = "One fault is left. It makes Python wait in the dashed frame, at the end of the step: after the frame, {0} are left."
+const REAL = " Without a profiler a step takes {0} ms: what this trace has more is the profiler's."
 const NEAR = " (The timeline is enlarged: Reset shows both steps.)"
 
 /* How long Python works behind a frame that is one of its waits; null for other frames. Frames lie in the last step. */
@@ -105,6 +106,7 @@ export const play = async (place, faults, steps, url) => {
     else if (!isOver) told.textContent = translated(NO_GAP) + (behind === null ? translated(WORK) : translated(WAIT, duration(behind))) + (near ? translated(NEAR) : "")
     else if (wrong === 1) told.textContent = translated("Two steps of the healthy program. You took out {0} faults, with 1 wrong choice.", options.length)
     else told.textContent = translated("Two steps of the healthy program. You took out {0} faults, with {1} wrong choices.", options.length, wrong)
+    if (isOver && second && second[1] / us > 1.2 * ms) told.textContent += translated(REAL, ms)
     choices.replaceChildren()
     if (number === options.length) return
     for (const option of options.filter(option => !cured.has(option.fault))) {
@@ -132,7 +134,8 @@ export const play = async (place, faults, steps, url) => {
       words, written, next.hint, next.ms, stages[number].ms)
     if (more) verdict.append(translated("More in "), more.cloneNode(true), translated("."))
     show(number + 1)
-    choices.querySelector("button")?.focus()
+    choices.querySelector("button")?.focus({ preventScroll: true })
+    place.scrollIntoView({ block: "nearest" })  // no further than it must
   }
   show(0)
 }

@@ -135,6 +135,7 @@ window.overlapWords ??= (() => {
       " Tap the gap, then choose the cause.": "点一下空隙，再选择原因。",
       "Two steps of the healthy program. You took out {0} faults, with {1} wrong choices.": "这是没有故障的程序的两步。你排除了 {0} 个故障，选错 {1} 次。",
       "Two steps of the healthy program. You took out {0} faults, with 1 wrong choice.": "这是没有故障的程序的两步。你排除了 {0} 个故障，选错 1 次。",
+      " Without a profiler a step takes {0} ms: what this trace has more is the profiler's.": "没有分析器时，一步只用 {0} ms：这份记录多出来的时间来自分析器。",
       "Yes, that fault is there, too: {0}. But first look into the dashed frame: it has another cause.":
         "对，这个故障也存在：{0}。但请先看虚线框里：那里是另一个原因。",
       " It does not begin where Python waits for the GPU (striped). So look for a fault that adds work.":

@@ -509,6 +509,17 @@ def test_behind_a_wait_the_game_says_how_the_faults_are_written(page, folder):
         assert ("10 µs" in page.locator("#place .ov-told").inner_text()) == is_told
 
 
+def test_a_name_on_stripes_has_a_plain_background(page, folder):
+    events = [["CPU waits", 0.0, 90.0, "cudaDeviceSynchronize"], ["stream 7", 0.0, 90.0, "matmul"]]
+    (folder / "timelines.json").write_text(of_parts({"": {"one": events}}))
+    timeline(page)
+    style = "text => [getComputedStyle(text).paintOrder, getComputedStyle(text).strokeWidth]"
+    wait, kernel = (
+        page.locator(".ov-names text").filter(has_text=word) for word in ("Synchronize", "matmul")
+    )
+    assert wait.evaluate(style) == ["stroke", "5px"] and kernel.evaluate(style)[0] == "normal"
+
+
 def test_the_fullest_panel_is_shown_first(page, folder):
     one, all_lanes = EVENTS[:1], EVENTS
     (folder / "panels.json").write_text(of_parts({"": {"one lane": one, "two": all_lanes, "none": one}}))

@@ -221,11 +221,11 @@ export const draw = (place, { title, us, low, high, lanes, second, forms }, say,
   const write = () => {
     names.replaceChildren()
     for (const { lane, bars, middle } of rows) {
-      for (const { name, start, end, light } of bars.filter(event => event.name !== lane.name)) {
+      for (const { name, start, end, light, waits } of bars.filter(event => event.name !== lane.name)) {
         const from = Math.max(view.applyX(at(start)), left), to = Math.min(view.applyX(at(end)), right)
         const text = readable(name)
         if (text.length * LETTER > to - from - 6) continue  // a name is written whole, or not at all
-        element("text", { x: from + 3, y: middle + 3.5, class: light ? "ov-light" : "" }, names).textContent = text
+        element("text", { x: from + 3, y: middle + 3.5, class: `${light ? "ov-light" : ""} ${waits ? "ov-striped" : ""}`.trim() }, names).textContent = text
       }
     }
     axis()

@@ -194,7 +194,7 @@ def plot(results: dict, ceilings: dict):
             marks.append(Spans(lane, parts, row, color=color, names=names))
         title = f"{what} · {titles[way]}"
         drawn.append(Panel(marks, axis, title=title))
-    return Picture(drawn, opens=2)
+    return Picture(drawn, opens=1)
 
 
 if __name__ == "__main__":

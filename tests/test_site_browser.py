@@ -2043,6 +2043,7 @@ TIMED_OUT = (
 #: What a person types: the section that stands among the first two; several words for one that is on two
 #: pages.
 SEARCHED = {
+    "does not fit on one GPU": "symptoms/#does-a-7b-model symptoms/#tensor-parallel",
     "why does resuming use more GPU memory": "memory/#resume symptoms/#training-fits",
     "how does a paged KV cache work": "language_model/#serving symptoms/#the-key-value-cache",
     "when should I use vLLM instead of my own loop": "language_model/#serving symptoms/#how-do-i-get-more",

@@ -152,6 +152,7 @@ ELSEWHERE = [
     "timing/wrong_device_sync_fixed",
     "transfers/any_batch",
     "transfers/loader_decodes",
+    "transfers/loader_scales",
     "transfers/loader_gpu_tensors",
     "transfers/loader_workers",
     "transfers/pinning_threads",

@@ -36,6 +36,7 @@ from snippets.transfers import (
     loader_new_workers,
     loader_own_memory,
     loader_ranks,
+    loader_scales,
     loader_seeds,
     loader_workers,
     many_small_copies,
@@ -1012,3 +1013,21 @@ def test_a_forked_worker_cannot_use_the_gpu():
     assert found["CPU rows, forked"]["rows"] == found["loads to the CPU, forked"]["rows"] == 8
     assert "Cannot re-initialize CUDA" in found["makes GPU rows, forked"]["says"]
     assert found["holds GPU rows, forked"]["rows"] == 0
+
+
+def test_each_number_of_workers_loads_as_many_batches_a_worker(monkeypatch, capsys):
+    monkeypatch.setattr(loader_scales, "WORKERS", (0, 1, 2))
+    monkeypatch.setattr(loader_scales, "BATCHES", 1)
+    loaded = []
+
+    def take_turns(works, **how):
+        for work in works.values():
+            loaded.append([len(batch) for batch in work.args[0]])
+        return {name: SimpleNamespace(trials=[1.0, 2.0, 4.0]) for name in works}
+
+    monkeypatch.setattr(loader_scales, "take_turns", take_turns)
+    result = loader_scales.main()
+    assert loaded == [[16], [16], [16, 16]] and result["images_per_s"] == [8, 8, 16]
+    assert "2 workers" in capsys.readouterr().out
+    found = loader_scales.derive(result)
+    assert found == {"gain": {"1": 1, "2": 2}, "each": {"1": 1, "2": 1}}

@@ -104,7 +104,7 @@ def plot(results: dict, ceilings: dict):
         ),
         Rule("x", ranks * per_ms["one_gpu"], "perfect scaling"),
     ]
-    title = "Times the speed of one GPU: weak {weak:.2f}, strong {strong:.2f}"
+    title = "Times the speed of one GPU: weak {weak:.1f}, strong {strong:.1f}"
     return Picture([Panel(marks, x, title=title.format(**results["speedup"]))])
 
 

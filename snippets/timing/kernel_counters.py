@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -37,7 +38,7 @@ PICKED = 2**24  # elements
 
 def counted(
     command: Sequence[str], metrics: Iterable[str], limit_s: float = 120
-) -> list[dict]:
+) -> list[dict[str, Any]]:
     """Run a program under ncu; for each kernel its name, its NVTX range and its metrics.
 
     Counted is what runs between `torch.cuda.profiler.start()` and `stop()`. The clock is
@@ -69,7 +70,7 @@ def counted(
     return rows
 
 
-def in_table(output: str, metrics: Iterable[str]) -> list[dict]:
+def in_table(output: str, metrics: Iterable[str]) -> list[dict[str, Any]]:
     """The rows of ncu's table: a kernel, the innermost of its ranges, and numbers."""
     lines = [line for line in output.splitlines() if line.startswith('"')]
     rows = []

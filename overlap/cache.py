@@ -11,11 +11,11 @@ from pathlib import Path
 from overlap import OverlapError
 
 _STANDS_THERE = "where its folder should be stands a file: move that away"
-_MAKE_WRITABLE = "make its folder writable for you, or work in a copy of the checkout"
+MAKE_WRITABLE = "make its folder writable for you, or work in a copy of the checkout"
 #: What to do about a file that cannot be written.
 _REMEDIES = {
-    errno.EACCES: _MAKE_WRITABLE,
-    errno.EROFS: _MAKE_WRITABLE,
+    errno.EACCES: MAKE_WRITABLE,
+    errno.EROFS: MAKE_WRITABLE,
     errno.EEXIST: _STANDS_THERE,
     errno.ENOTDIR: _STANDS_THERE,
     errno.EISDIR: "a folder has its name: move that away",

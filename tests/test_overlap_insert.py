@@ -142,12 +142,21 @@ def test_a_folder_that_cannot_be_made_is_refused_and_nothing_is_lost(book, tmp_p
         file: "is there and not empty; name a new folder",
         book.root / "docs/made": "is within docs/, of which it is made; name a folder elsewhere",
         book.root / "docs": "is within docs/",
-        file / "made": "cannot be written (File exists); mend this, or name another folder",
+        file / "made": f"nothing can be written to {file}; name another folder",
     }.items():
         assert build(book, folder) == 1
         assert f"{folder}: {reason}" in capsys.readouterr().err
     assert (full / "mine").read_text() == file.read_text() == "mine"
     assert not (book.root / "docs/made").exists() and (book.root / "docs/a.md").exists()
+
+
+def test_a_checkout_that_cannot_be_written_is_told_before_any_run(book, tmp_path, capsys, monkeypatch):
+    generated = book.root / "docs/generated"
+    monkeypatch.setattr("overlap.site.folder.is_writable", lambda folder: folder != generated)
+    monkeypatch.setattr("overlap.site.build.prepare", lambda site: pytest.fail("a run was begun"))
+    assert build(book, tmp_path / "made") == 1
+    assert f"nothing can be written to {generated}; make its folder writable" in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_page_that_cannot_be_made_leaves_no_folder(book, tmp_path, capsys):

@@ -5,16 +5,20 @@ import tempfile
 from pathlib import Path
 
 from overlap import OverlapError
+from overlap.cache import MAKE_WRITABLE, is_writable
 from overlap.site.insert import insert
 from overlap.site.view import Site
 
 
 def refuse(docs: Path, folder: Path) -> None:
-    """Refuse a folder that `write` could not make without a loss."""
+    """Refuse, before any run, a folder that `write` could not make, or not without a loss."""
     if folder.resolve().is_relative_to(docs.resolve()):
         raise OverlapError(f"{folder}: is within docs/, of which it is made; name a folder elsewhere")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OverlapError(f"{folder}: is there and not empty; name a new folder, or empty this one")
+    for needed, remedy in ((folder.parent, "name another folder"), (docs / "generated", MAKE_WRITABLE)):
+        if not is_writable(needed):
+            raise OverlapError(f"{folder}: nothing can be written to {needed}; {remedy}")
 
 
 def write(site: Site, folder: Path) -> int:

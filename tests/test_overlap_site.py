@@ -361,7 +361,7 @@ def test_a_page_shows_whole_functions_before_it_folds(name):
 def test_a_page_shows_code_output_and_claims_of_its_machine(page, folds):
     text = re.sub(r"<[^>]+>", "", page + folds)
     assert "def times(n: int)" in text and "def main" not in text
-    assert "n = 4 ≥ 3 · n = 4 of ceiling sms = 132: 3%" in text and "n = 5 ≥ 3" not in text
+    assert "n = 4 ≥ 3 · 3% of 132 (ceiling SMs)" in text and "n = 5 ≥ 3" not in text
     assert "holds on 2 of 2 machines" in text, "the others are counted"
     assert "<svg" in page and "n &lt; 9" in page and "time &amp; tide" in page
     assert page.count('data-machine="h200" data-machines="cpu h200 h200-x2"') == 2
@@ -409,8 +409,8 @@ def test_what_a_reader_can_take_home(built):
             if key in shown:
                 figures.append((keys.index(key), machine, shown[key][1]))
     assert figures == [
-        (0, "h200", "n = 4 ≥ 3 · n = 4 of ceiling sms = 132: 3%"),
-        (0, "h200-x2", "n = 5 ≥ 3 · n = 5 of ceiling sms = 132: 4%"),
+        (0, "h200", "n = 4 ≥ 3 · 3% of 132 (ceiling SMs)"),
+        (0, "h200-x2", "n = 5 ≥ 3 · 4% of 132 (ceiling SMs)"),
         (1, "cpu", "n = 3 ≥ 2"),
         (1, "h200", "n = 4 ≥ 2"),
         (1, "h200-x2", "n = 5 ≥ 2"),

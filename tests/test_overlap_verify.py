@@ -33,6 +33,7 @@ launch | µs | a/launch: us | -
 
 ```claim a/copy
 gb_s >= 50 and cores >= 1
+name: a-copy-is-fast
 A copy is fast.
 ```
 
@@ -380,7 +381,8 @@ def test_json_is_strict_and_complete(bench, capsys):
     assert (launch["state"], launch["share"], launch["bound"]) == ("ok", None, 7.5 / verify.NEAR)
     assert set(copy) == set(product) == set(launch) and product["bound_by"] == "arithmetic"
     states = {claim["line"]: (claim["page"], claim["machine"], claim["state"]) for claim in found["claims"]}
-    assert states == {9: ("a.md", "h200", "false"), 14: ("a.md", "h200", "holds"), 19: ("a.md", None, "open")}
+    assert states == {9: ("a.md", "h200", "false"), 15: ("a.md", "h200", "holds"), 20: ("a.md", None, "open")}
+    assert [claim["name"] for claim in found["claims"]] == ["a-copy-is-fast", "", ""]
     assert found["claims"][0]["figures"].startswith("gb_s = 27.1 GB/s, not ≥ 50 GB/s")
     assert found["diagnosis"] == [{"fact": "the GPU uses 8 of its 16 PCIe lanes", "explains": ["copy"]}]
 
@@ -447,6 +449,16 @@ def test_a_busy_host_is_named_as_a_cause_and_beside_what_is_false_there(bench, m
         assert "false: 2 (2 while this machine was busy); " in printed
         assert f"    But this machine was busy ({words}" in printed
         assert printed.count("): repeat it when calm.\n") == 2
+
+
+def test_a_false_claim_is_named_by_its_page_for_the_program_alone_has_no_docs(bench, capsys):
+    bench.record()
+    bench.results |= {"copy": 27.1, "launch": 20.0}
+    assert main(["verify"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert "  page a, claim a-copy-is-fast: false on 1 × H200: A copy is fast." in printed
+    assert "  page a: false on 1 × H200: A launch is short." in printed, "it has no name"
+    assert not any("docs/" in line for line in printed)
 
 
 def test_what_is_false_with_another_torch_names_both(bench, capsys):

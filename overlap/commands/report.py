@@ -59,8 +59,9 @@ def _claims_as_text(claims: list[dict]) -> Iterator[str]:
         text += f" ({disturbed} while this machine was busy)"
     yield f"{text}; cannot be decided: {count[State.OPEN]}; not checked: {len(claims) - len(decided)}"
     for claim in false:
-        where = f"docs/{claim['page']}:{claim['line']}: false on {hardware.label(claim['machine'])}"
-        yield f"  {where}: {claim['text']}"
+        page = claim["page"].removesuffix(".md")  # the program alone has no docs: no file and line
+        where = f"page {page}, claim {claim['name']}" if claim["name"] else f"page {page}"
+        yield f"  {where}: false on {hardware.label(claim['machine'])}: {claim['text']}"
         yield f"    {claim['expression']}: {claim['figures']}"
         if claim["torch"]:
             yield f"    But it is another torch: {claim['torch'].removeprefix('torch ')}."

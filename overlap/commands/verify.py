@@ -16,10 +16,10 @@ header calls `small`; so does one that runs out of memory. What was left out is 
                        compared ("model", "family" or null), bound, why (there is no verdict; else empty),
                        bound_by ("arithmetic", "memory", "pcie", "other" or null), smaller_is_better,
                        state ("ok", "LOW", "no verdict")
-    claims             page, line, text, expression, machine (null where it did not run),
-                       state ("holds", "false", "open"), figures, torch (the release here and the recorded
-                       one, where it is false and they differ), busy (what other work did to the host as it
-                       ran; empty where it was calm)
+    claims             page, line, name (empty where it has none), text, expression,
+                       machine (null where it did not run), state ("holds", "false", "open"), figures,
+                       torch (the release here and the recorded one, where it is false and they differ),
+                       busy (what other work did to the host as it ran; empty where it was calm)
     diagnosis          fact (null: the cause is not known), explains (labels of headlines)
     unchecked          what could not be measured here, and why: snippets, why
     failures           what snippets said that failed
@@ -317,7 +317,8 @@ def _claims(pages: Pages, names: list[str], unchecked: dict[str, str], other_wor
     for claim in pages.claims:
         if claim.snippet not in names:
             continue
-        about = {"page": claim.page, "line": claim.line, "text": claim.text, "expression": claim.expression}
+        about = {"page": claim.page, "line": claim.line, "name": claim.name}
+        about |= {"text": claim.text, "expression": claim.expression}
         decided = 0
         for machine, recording in pages.book.recordings(claim.snippet).items():
             verdict = pages.book.verdict(claim, recording)

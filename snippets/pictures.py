@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, cycle
 from math import isfinite
+from typing import Any
 
 #: A kind of line for each ceiling.
 DASHES = ("4 2", "1 2", "6 2 1 2")
@@ -192,7 +193,10 @@ def limits(ceilings: Mapping[str, float], axis: str = "x") -> list[Rule]:
 
 
 def bars(
-    values: Mapping, ceilings: Mapping[str, float], unit: str, log: bool = False
+    values: Mapping[str, Any],
+    ceilings: Mapping[str, float],
+    unit: str,
+    log: bool = False,
 ) -> Picture:
     """A bar, or a group of bars {series: value}, for each label; ceilings are {label: number}."""
     groups = {
@@ -261,7 +265,9 @@ def over_sizes(
     return picture
 
 
-def timelines(panels: Mapping[str, Iterable[Sequence]], unit: str = "µs") -> Picture:
+def timelines(
+    panels: Mapping[str, Iterable[Sequence[Any]]], unit: str = "µs"
+) -> Picture:
     """A panel for each title, of rows [lane, start, duration, name]; a lane is a row, the CPU on top.
 
     "CPU waits" is drawn in the row of "CPU", where there is one. Without a name nothing ran

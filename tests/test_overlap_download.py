@@ -490,6 +490,34 @@ def test_a_header_with_torch_names_numpy_too_else_torch_warns_at_its_import(name
     assert "numpy" in needs or not any(package.startswith("torch") for package in needs)
 
 
+#: Types that say nothing without what they hold; `dict` alone is what `main` returns, in each snippet.
+GENERIC = {"Callable", "Generator", "Iterable", "Iterator", "Mapping", "Sequence", "list", "set"}
+
+
+def bare_generics(code: str) -> list[str]:
+    """The annotations in which a generic type has no arguments."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        for said in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            inside = list(ast.walk(said)) if said else []
+            given = [part.value for part in inside if isinstance(part, ast.Subscript)]
+            names = [part for part in inside if getattr(part, "id", "") in GENERIC and part not in given]
+            found += [ast.unparse(said)] if names else []
+    return found
+
+
+def test_generic_types_say_what_they_hold():
+    assert bare_generics("x: list = []\ndef f(a: dict[str, list], b: list[int]) -> Iterator: ...") == [
+        "list",
+        "Iterator",
+        "dict[str, list]",
+    ]
+    files = sorted((ROOT / "snippets").rglob("*.py"))
+    found = {path.stem: bare for path in files if (bare := bare_generics(path.read_text()))}
+    # The annotation of a class's field is part of what was recorded: it waits for the next recording.
+    assert found == {"roofline_map": ["Callable"]}
+
+
 #: What the type checkers must find, to show that they know torch's types.
 WRONG = "import torch\n\nnumber: int = torch.ones(1)\n"
 

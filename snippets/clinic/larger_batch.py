@@ -56,7 +56,11 @@ def train(
 def main() -> dict:
     torch.set_num_threads(1)
     x, y = labelled(ROWS + TESTED)
-    ways: dict[str, list] = {"same rate": [], "rate scaled": [], "same steps": []}
+    ways: dict[str, list[list[list[float]]]] = {
+        "same rate": [],
+        "rate scaled": [],
+        "same steps": [],
+    }
     for batch in BATCHES:
         times = batch // BATCHES[0]
         settings = {"same rate": (RATE, EPOCHS), "rate scaled": (times * RATE, EPOCHS)}

@@ -196,7 +196,7 @@ def slowest_s(work: Callable[[], object], calls: int) -> float:
     return seconds.item()
 
 
-def step(ddp, optimizer, batches: Iterator, loss_of: Callable[..., Any]) -> None:
+def step(ddp, optimizer, batches: Iterator[Any], loss_of: Callable[..., Any]) -> None:
     """One usual step of training."""
     batch = next(batches)
     optimizer.zero_grad()

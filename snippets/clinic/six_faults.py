@@ -196,7 +196,7 @@ def plot(results: dict, ceilings: dict):
             mark.color = color
         return picture
 
-    def last_step(rows: list[list]) -> list[list[Any]]:
+    def last_step(rows: list[list[Any]]) -> list[list[Any]]:
         """The second of two steps: what follows the GPU's last work of the first."""
         gpu = [row for row in rows if not row[0].startswith("CPU")]
         copies = sorted((row for row in gpu if row[0] == "copies"), key=lambda r: r[2])
@@ -345,7 +345,9 @@ def plot(results: dict, ceilings: dict):
                 spans.append((start, ms))
         return {name: spans for name, spans in found.items() if spans}
 
-    def between(spans: list, begin: float, end: float) -> list[tuple[float, float]]:
+    def between(
+        spans: list[Any], begin: float, end: float
+    ) -> list[tuple[float, float]]:
         """The parts of spans that lie between two times."""
         cut = [(max(at, begin), min(at + ms, end)) for at, ms in spans]
         return [(at, until - at) for at, until in cut if until > at]
@@ -365,7 +367,7 @@ def plot(results: dict, ceilings: dict):
         "reads": ("reads", "python"),
     }
 
-    def strip(*steps: tuple[str, str, Callable, Callable]):
+    def strip(*steps: tuple[str, str, Callable[..., Any], Callable[..., Any]]):
         """Steps beside each other, (title, name, wait, dark); pale is what is not meant.
 
         `wait(rows)` gives a lane, its spans in which something waits, and a key of
@@ -429,8 +431,8 @@ def plot(results: dict, ceilings: dict):
     def with_zoom(
         title: str,
         name: str,
-        wait: Callable,
-        window: Callable,
+        wait: Callable[..., Any],
+        window: Callable[..., Any],
         closer: str,
         axis: Axis,
     ) -> Picture:
@@ -499,7 +501,7 @@ def plot(results: dict, ceilings: dict):
         )
         return [(start, ms - own) for start, ms in spans if ms > 2 * own]
 
-    def without(spans: list, waits: list) -> list[tuple[float, float]]:
+    def without(spans: list[Any], waits: list[Any]) -> list[tuple[float, float]]:
         """The parts of spans in which nothing waits."""
         for begin, ms in waits:
             before, after = between(spans, 0.0, begin), between(spans, begin + ms, 1e9)
@@ -552,7 +554,7 @@ def plot(results: dict, ceilings: dict):
     def small_kernels(rows: list[list[Any]]) -> dict[str, tuple[float, float]]:
         return dict.fromkeys(("Python", "GPU"), (first_ms(rows), first_ms(rows, 1.0)))
 
-    def whole(*names: str) -> Callable:
+    def whole(*names: str) -> Callable[..., Any]:
         return lambda rows: dict.fromkeys(names, (0.0, 1e9))
 
     def strips() -> dict[str, Any]:

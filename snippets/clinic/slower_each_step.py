@@ -36,7 +36,9 @@ WAYS: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
 }
 
 
-def steps(way: str, device: str, steps: int, **options) -> tuple[list, list]:
+def steps(
+    way: str, device: str, steps: int, **options
+) -> tuple[list[float], list[int]]:
     """Milliseconds of each step, and the bytes of its tensors where there is a GPU.
 
     A recurrent cell goes on from the state of the step before. `options` are Adam's.

@@ -12,6 +12,7 @@
 
 import time
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -43,7 +44,7 @@ def main() -> dict:
     patient = dist.new_group(backend="gloo", timeout=PATIENT)
     told = {}
     for name, group in {"patient": patient, "short": short}.items():
-        each: list = [None, None]
+        each: list[Any] = [None, None]
         dist.all_gather_object(each, while_first_works(group))
         told[name] = each[1]  # of the rank that waits
         if name == "patient":  # the other group is as it was

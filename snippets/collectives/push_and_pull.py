@@ -17,6 +17,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -160,7 +161,7 @@ def job() -> None:
         for key, weight in weights.items():
             assert torch.equal(weight, start[key] - RATE * totals[key]), (name, key)
     times = take_turns(works, warmup=1, trials=5, clock=slowest)
-    each: list = [None] * ranks
+    each: list[Any] = [None] * ranks
     dist.all_gather_object(each, bytes_of)
     if rank == 0:
         print(json.dumps(recorded(times) | {"ranks": ranks, "each": each}))

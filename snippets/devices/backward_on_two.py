@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -121,7 +122,9 @@ def backward_clock(
     return only_backward(*works())
 
 
-def differ_by(way: Callable[[], None], parts: list[OneGpu], alone: list) -> float:
+def differ_by(
+    way: Callable[[], None], parts: list[OneGpu], alone: list[list[Tensor]]
+) -> float:
     """How far gradients of this way are from those of one GPU at a time.
 
     As a share of the largest gradient of each parameter; ValueError above a hundredth.
@@ -177,7 +180,7 @@ def measured(name: str) -> dict:
     return result | {"gain": {way: median(each) for way, each in gains.items()}}
 
 
-def profiled_lanes(multithreading: bool) -> list[list]:
+def profiled_lanes(multithreading: bool) -> list[list[Any]]:
     """Lanes of one `backward()` of a few small layers on each GPU."""
     parts = [OneGpu("small", device, LANES_LAYERS) for device in two_devices()]
     together(parts)
@@ -212,7 +215,7 @@ def main() -> dict:
     return result
 
 
-def launch_lanes(rows: list[list]) -> dict[str, int]:
+def launch_lanes(rows: list[list[Any]]) -> dict[str, int]:
     """How many kernels each thread of the CPU launched."""
     launches: dict[str, int] = {}
     for lane, _, _, name in rows:
@@ -221,7 +224,7 @@ def launch_lanes(rows: list[list]) -> dict[str, int]:
     return launches
 
 
-def overlap_us(rows: list[list]) -> float:
+def overlap_us(rows: list[list[Any]]) -> float:
     """Microseconds in which two CPU threads are both between first and last launch."""
     spans = {}
     for lane, start, us, name in rows:
@@ -262,7 +265,7 @@ NAMES = {
 
 
 def plot(results: dict, ceilings: dict):
-    marks: list = []
+    marks: list[Any] = []
     for name, text in NAMES.items():
         gain = results[name]["gain"]
         marks.append(Bars({title: gain[way] for way, title in TITLES.items()}, text))
@@ -274,7 +277,7 @@ def plot(results: dict, ceilings: dict):
     return picture, {"lanes": drawn_lanes(results["lanes"])}
 
 
-def drawn_lanes(profiles: dict[str, list[list]]) -> Picture:
+def drawn_lanes(profiles: dict[str, list[list[Any]]]) -> Picture:
     """Both profiles on one axis."""
     from snippets.pictures import timelines
 

@@ -14,6 +14,7 @@ Where two GPUs are missing, the CPU itself stands in for each.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,7 +50,7 @@ class Graph(TorchDispatchMode):
         self.place_of: dict[int, str] = {}
         self.writer: dict[int, int] = {}
         self.readers: dict[int, list[int]] = {}
-        self.kept: list = []  # or new memory would get an old address
+        self.kept: list[Any] = []  # or new memory would get an old address
         self.part, self.target = "", ""
 
     @contextmanager
@@ -228,13 +229,13 @@ def heights(results: dict) -> list[float]:
 def plot(results: dict, ceilings: dict):
     operations = results["operations"]
     step, height = steps(operations), heights(results)
-    x: list = []
-    y: list = []
+    x: list[Any] = []
+    y: list[Any] = []
     for number, row in enumerate(operations):
         for need in row["needs"]:
             x += [step[need], step[number], None]
             y += [height[need], height[number], None]
-    marks: list = [Line(x, y, "is needed by", dots=False, color="muted")]
+    marks: list[Any] = [Line(x, y, "is needed by", dots=False, color="muted")]
     for part in dict.fromkeys(row["part"] for row in operations):
         chosen = [i for i, row in enumerate(operations) if row["part"] == part]
         marks.append(Dots([step[i] for i in chosen], [height[i] for i in chosen], part))

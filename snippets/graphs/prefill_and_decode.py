@@ -10,6 +10,7 @@
 
 from copy import deepcopy
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -123,7 +124,7 @@ def plot(results: dict, ceilings: dict):
     }
     for name, (work, ceiling, unit) in sides.items():
         rates = [row[f"{name}_tokens_s"] for row in rows]
-        marks: list = [Line(tokens, rates, "measured")]
+        marks: list[Any] = [Line(tokens, rates, "measured")]
         if ceiling in ceilings:
             count = [row["tokens"] if name == "prefill" else 1 for row in rows]
             pairs = zip(count, rows, strict=True)

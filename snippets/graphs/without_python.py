@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import nn
@@ -80,7 +81,9 @@ def called(program: Path, package: str, calls: int) -> tuple[list[float], float]
     return [float(value) for value in values], float(seconds)
 
 
-def in_python(net: nn.Module, package: str, x: torch.Tensor) -> dict[str, Callable]:
+def in_python(
+    net: nn.Module, package: str, x: torch.Tensor
+) -> dict[str, Callable[[], Any]]:
     """Three ways to call it from Python."""
     compiled, loaded = torch.compile(net), aoti_load_package(package)
     return {

@@ -10,6 +10,7 @@
 from collections.abc import Callable
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -122,7 +123,7 @@ def plot(results: dict, ceilings: dict):
     words["int8"] = "int8"
     rows = results["rows"]
     counts = [row["rows"] for row in rows]
-    marks: list = []
+    marks: list[Any] = []
     for name, text in words.items():
         marks.append(Line(counts, [row["tflop_s"][name] for row in rows], text))
     for name, size in {"bf16": 2, "fp8": 1}.items():

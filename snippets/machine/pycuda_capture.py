@@ -20,7 +20,7 @@ from snippets.machine.pycuda_kernel import SOURCE, launch
 
 SIZE = 1000
 #: What pycuda does between two additions of PyTorch's that are captured.
-WORKS: dict[str, Callable] = {
+WORKS: dict[str, Callable[..., object]] = {
     "launch in it": lambda driver, x, stream: launch(x, stream),
     "launch in the default stream": lambda driver, x, stream: launch(x),
     "mem_alloc": lambda driver, x, stream: driver.mem_alloc(2**20),
@@ -96,7 +96,7 @@ def captured(kind: str, name: str) -> dict:
     return row
 
 
-def in_a_process(work: Callable, *args) -> dict:
+def in_a_process(work: Callable[..., dict], *args) -> dict:
     """What a function gives in a fresh process; that it died, if it did."""
     context = get_context("forkserver")
     context.set_forkserver_preload(["torch"])

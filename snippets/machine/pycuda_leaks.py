@@ -27,46 +27,46 @@ def array_of(elements: int):
     return gpuarray.empty(elements, np.float32)
 
 
-def kept(driver) -> list:
+def kept(driver) -> list[object]:
     """mem_alloc, and its object is kept."""
     return [driver.mem_alloc(SIZE)]
 
 
-def dropped(driver) -> list:
+def dropped(driver) -> list[object]:
     """mem_alloc, and its object is dropped."""
     driver.mem_alloc(SIZE)
     return []
 
 
-def address(driver) -> list:
+def address(driver) -> list[object]:
     """mem_alloc, and only the address is kept: the memory is gone."""
     return [int(driver.mem_alloc(SIZE))]
 
 
-def array_kept(driver) -> list:
+def array_kept(driver) -> list[object]:
     """A GPUArray that is kept."""
     return [array_of(SIZE // 4)]
 
 
-def array_dropped(driver) -> list:
+def array_dropped(driver) -> list[object]:
     """A GPUArray that is dropped."""
     array_of(SIZE // 4)
     return []
 
 
-def slice_kept(driver) -> list:
+def slice_kept(driver) -> list[object]:
     """Ten elements of a GPUArray are kept: with them all of it."""
     return [array_of(SIZE // 4)[:10]]
 
 
-def in_a_cycle(driver) -> list:
+def in_a_cycle(driver) -> list[object]:
     """A GPUArray that something refers to which it refers to: it waits for Python's gc."""
-    holder: list = [array_of(SIZE // 4)]
+    holder: list[object] = [array_of(SIZE // 4)]
     holder.append(holder)
     return []
 
 
-CASES: dict[str, Callable] = {
+CASES: dict[str, Callable[..., list[object]]] = {
     "mem_alloc, kept": kept,
     "mem_alloc, dropped": dropped,
     "mem_alloc, address kept": address,

@@ -10,6 +10,7 @@
 import warnings
 from collections.abc import Callable
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,8 @@ from snippets.machine.pycuda_kernel import THREADS, twice_kernel
 
 SIZE = 1000
 MIB = 256  # of each allocation
-KEPT: list = []  # contexts that a thread retained: to give them back is another matter
+#: Contexts that a thread retained: to give them back is another matter.
+KEPT: list[object] = []
 
 
 def calls(x: torch.Tensor) -> dict[str, Callable[[], object]]:
@@ -52,7 +54,7 @@ def pushed(x: torch.Tensor) -> dict[str, str]:
         return errors(x)
 
 
-def in_thread(work: Callable, *args):
+def in_thread(work: Callable[..., Any], *args):
     """What `work` gives in a thread of its own, or raises there."""
     given: dict = {}
 

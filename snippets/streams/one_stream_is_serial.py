@@ -7,6 +7,7 @@
 """Ask for three scores on one stream: the calls return at once, the work queues up."""
 
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -58,7 +59,7 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    def ms(events: list[list]) -> list[tuple[float, float]]:
+    def ms(events: list[list[Any]]) -> list[tuple[float, float]]:
         return [(start / 1e3, us / 1e3) for _, start, us, _ in events]
 
     on_gpu = [event for event in results["events"] if event[0] != "CPU"]

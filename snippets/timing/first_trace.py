@@ -140,7 +140,7 @@ def of_step(events: list[dict]) -> dict[str, dict]:
     return labels
 
 
-def drawn(events: list[dict]) -> list[list]:
+def drawn(events: list[dict]) -> list[list[Any]]:
     """[row, start_us, us] of labels, of operators and of the GPU's work."""
     kept = [event for event in events if event["name"] in LABELS]
     bars = [

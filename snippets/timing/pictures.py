@@ -7,6 +7,7 @@
 """Two pictures for measurements: a sweep and bars, each beside its ceilings."""
 
 from itertools import cycle
+from typing import Any
 
 import torch
 
@@ -16,7 +17,7 @@ from snippets.timing.benchmark import measure
 DASHES = ("--", ":", "-.")  # a kind of line for each ceiling
 
 
-def sweep(x: list, series: dict, ceilings: dict, xlog=False, ylog=False, **labels):
+def sweep(x: list[Any], series: dict, ceilings: dict, xlog=False, ylog=False, **labels):
     """A figure of lines {label: y} over x, and ceilings {label: one number, or y}.
 
     `labels`: xlabel and ylabel.

@@ -123,7 +123,7 @@ def main() -> dict:
     clip_grad_norm_(whole.parameters(), SHARE * norm)
     off = {"two_meshes": farthest(model, whole)}
     off["pipeline"] = farthest(stage, whole[rank % 2])
-    stages: list = [None] * dist.get_world_size()
+    stages: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(stages, own)
     if rank == 0:
         print(f"one device {norm:.4f}; clip_grad_norm_: {says!r}")

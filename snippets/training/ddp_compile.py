@@ -117,7 +117,7 @@ def least_waiting(steps: list[dict[str, float]]) -> list[dict[str, float]]:
 
     It comes last to the all-reduces, so its kernels wait least for the other ranks.
     """
-    every: list = [None] * dist.get_world_size()
+    every: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(every, steps)
     return [
         min(ranks, key=lambda step: step["nccl"]) for ranks in zip(*every, strict=True)

@@ -131,7 +131,7 @@ def sampled(rows: int, ranks: int, drop_last: bool) -> list[int]:
 
 def main() -> dict:
     join()
-    found: dict[str, list] = {}
+    found: dict[str, list[Any]] = {}
     for name, way in WAYS.items():
         ranks: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(ranks, train(way))

@@ -76,7 +76,7 @@ def main() -> dict:
     device, group = meet()
     mesh = DeviceMesh.from_group(group, device.type)
     torch.set_float32_matmul_precision("high")  # TF32
-    works: dict[str, Callable] = {}
+    works: dict[str, Callable[..., Any]] = {}
     for name, blocks in BLOCKS.items():
         model: Any = new_model(device)
         if blocks == 0:

@@ -144,7 +144,7 @@ def derive(results: dict) -> dict:
 def plot(results: dict, ceilings: dict):
     panels = []
     for unit in ("ms a step", "GB at the peak"):
-        marks: list = []
+        marks: list[Any] = []
         for way, title in TITLES.items():
             values = {}
             for precision, name in NAMES.items():

@@ -150,7 +150,7 @@ def of_last_rank(steps: list[dict[str, list[Span]]]) -> list[dict[str, list[Span
 
     It comes last to most exchanges, so its kernels wait least for the other ranks.
     """
-    every: list = [None] * dist.get_world_size()
+    every: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(every, steps)
     ranks = zip(*every, strict=True)
     return [min(step, key=lambda each: total_ms(each["nccl"])) for step in ranks]

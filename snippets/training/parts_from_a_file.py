@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -143,7 +144,7 @@ def main() -> dict:
     dist.init_process_group(backend)
     rank, ranks = dist.get_rank(), dist.get_world_size()
     mesh = init_device_mesh(device.type, (ranks,))
-    named: list = [tempfile.mkdtemp(prefix="weights") if rank == 0 else None]
+    named: list[Any] = [tempfile.mkdtemp(prefix="weights") if rank == 0 else None]
     dist.broadcast_object_list(named)
     folder = Path(named[0])
     path, parts = folder / "weights.pt", folder / "parts"

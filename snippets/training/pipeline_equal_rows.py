@@ -10,6 +10,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -33,8 +34,11 @@ LAYERS, WIDTH, ROWS = 4, 8192, 2048  # layers on each GPU; rows of a micro-batch
 CHECKED_ROWS = 64  # of a micro-batch, where gradients are compared
 MICRO_BATCHES = [1, 2, 4, 8, 16]
 STEPS, TRIALS = 2, 5  # between two waits; how often
-SCHEDULES: dict[str, Callable] = {"gpipe": ScheduleGPipe, "one_f_one_b": Schedule1F1B}
-TWO_STAGES: dict[str, Callable] = {  # on each GPU
+SCHEDULES: dict[str, Callable[..., Any]] = {
+    "gpipe": ScheduleGPipe,
+    "one_f_one_b": Schedule1F1B,
+}
+TWO_STAGES: dict[str, Callable[..., Any]] = {  # on each GPU
     "interleaved": ScheduleInterleaved1F1B,
     "zero_bubble": ScheduleZBVZeroBubble,
 }
@@ -101,7 +105,9 @@ def bubble(ranks: int, m: int, chunks: int = 1) -> float:
     return (ranks - 1) / (chunks * m + ranks - 1)
 
 
-def error_of(name: str, seed_layers: Callable, rows: torch.Tensor, group) -> float:
+def error_of(
+    name: str, seed_layers: Callable[[int], nn.Module], rows: torch.Tensor, group
+) -> float:
     """How far this rank's gradients are from those of the whole model in one process."""
     rank, ranks, m = group.rank(), group.size(), 2 * group.size()
     whole = nn.Sequential(*[seed_layers(i) for i in range(LAYERS * ranks)])

@@ -12,6 +12,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -35,7 +36,10 @@ LAYERS, WIDTH, TOKENS = 8, 1536, 1024  # layers on each GPU
 ROWS = 2  # in a micro-batch
 CHECKED_TOKENS = 64
 MICRO_BATCHES = [4, 8, 16]
-SCHEDULES: dict[str, Callable] = {"gpipe": ScheduleGPipe, "one_f_one_b": Schedule1F1B}
+SCHEDULES: dict[str, Callable[..., Any]] = {
+    "gpipe": ScheduleGPipe,
+    "one_f_one_b": Schedule1F1B,
+}
 SCHEDULES |= {"interleaved": ScheduleInterleaved1F1B}
 CHUNKS = {"gpipe": 1, "one_f_one_b": 1, "interleaved": 2}  # stages on each GPU
 

@@ -13,6 +13,7 @@ import gc
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -216,7 +217,7 @@ def plot(results: dict, ceilings: dict):
     texts = {row: f"{gb:.0f}" for row, gb in state.items()}
     texts_more = {row: f"{results['peak_gb']['train']:.0f}" for row in more}
     starts = {row: results["state_gb"] for row in more}
-    marks: list = [
+    marks: list[Any] = [
         Bars(
             state,
             "parameters, gradients, moments",

@@ -61,9 +61,16 @@ def in_order(tensors: list[Tensor]) -> list[Tensor]:
     return [tensor.flatten().sort().values for tensor in tensors]
 
 
-def looked_at(ddp: nn.Module, rows: Tensor, expected: list[Tensor]) -> dict[str, list]:
+def looked_at(
+    ddp: nn.Module, rows: Tensor, expected: list[Tensor]
+) -> dict[str, list[Any]]:
     """For each step, how far gradients are off, and whether DDP warned of strides."""
-    row: dict[str, list] = {"off": [], "off_in_order": [], "by_layer": [], "warned": []}
+    row: dict[str, list[Any]] = {
+        "off": [],
+        "off_in_order": [],
+        "by_layer": [],
+        "warned": [],
+    }
     for _ in range(STEPS):
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")

@@ -6,6 +6,7 @@
 # ///
 """Copies there, back, and both at once, in pieces of several sizes: GB/s each way."""
 
+from collections.abc import Callable
 from functools import partial
 from statistics import median
 
@@ -26,7 +27,7 @@ def in_pieces(to: torch.Tensor, source: torch.Tensor, piece: int, stream) -> Non
             part.copy_(its, non_blocking=True)
 
 
-def both(works: list) -> None:
+def both(works: list[Callable[[], object]]) -> None:
     for work in works:
         work()
 

@@ -57,7 +57,12 @@ CASES = {
 }
 
 
-def collect(strategy: str, loop: Callable, keep: Callable, connection) -> None:
+def collect(
+    strategy: str,
+    loop: Callable[..., None],
+    keep: Callable[[Tensor], object],
+    connection,
+) -> None:
     """In a child: how many batches it has when the loop ends, and which error ends it."""
     mp.set_sharing_strategy(strategy)
     may_open(FILES)
@@ -72,7 +77,7 @@ def collect(strategy: str, loop: Callable, keep: Callable, connection) -> None:
     connection.send({"kept": count, "says": says})
 
 
-def in_child(target: Callable, *arguments: object):
+def in_child(target: Callable[..., None], *arguments: object):
     """What a child process sends when it runs `target(*arguments, connection)`."""
     ours, theirs = FORK.Pipe()
     process = FORK.Process(target=target, args=(*arguments, theirs))

@@ -11,6 +11,7 @@
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ def own_mib() -> float:
 class Names(Dataset):
     """Names of files; to read one is all that is done with it."""
 
-    def __init__(self, names: Sequence) -> None:
+    def __init__(self, names: Sequence[Any]) -> None:
         self.names = names
 
     def __len__(self) -> int:
@@ -54,7 +55,7 @@ def as_tensor() -> torch.Tensor:
     )
 
 
-def read_all(make: Callable[[], Sequence]) -> dict[str, float]:
+def read_all(make: Callable[[], Sequence[Any]]) -> dict[str, float]:
     """What a worker has of its own after its first batch, and after all rows."""
     worker = {"num_workers": 1, "multiprocessing_context": "fork"}
     measure = {"batch_size": BATCH, "collate_fn": lambda batch: own_mib()}

@@ -226,6 +226,8 @@ def test_a_snapshot_says_who_allocated_what_is_held():
     assert next(iter(held)) == "no Python frame", "the largest first"
     assert snapshot_reading.held_by(SNAPSHOT, device=1) == {"load": 64 * MIB}
     assert snapshot_reading.held_by(pickle.loads(pickle.dumps(SNAPSHOT))) == held
+    with pytest.raises(TypeError):
+        snapshot_reading.held_by("snapshot.pickle")
 
 
 def test_a_history_is_replayed_to_its_peak():
@@ -539,6 +541,12 @@ def test_what_cannot_be_run_dry_raises_what_its_docstring_says():
         with pytest.raises(error):
             peak_predicted.predicted(work, "cpu")
         assert error.__name__ in peak_predicted.predicted.__doc__
+
+
+def test_a_peak_of_work_on_another_kind_of_device_is_nothing():
+    work = lambda: torch.ones(2, 4).sum()  # noqa: E731
+    assert peak_predicted.predicted(work) == (0, "") and peak_predicted.predicted(work, "cpu")[0] > 0
+    assert '(0, "")' in peak_predicted.predicted.__doc__
 
 
 def test_an_operation_within_a_library_call_counts_once():

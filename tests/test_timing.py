@@ -446,6 +446,16 @@ def test_a_trace_is_read_compressed_and_by_a_text_and_without_categories(tmp_pat
         assert rows == [("range", "", "1 2"), ("mm", "cpu_op", "1 2")]
 
 
+@pytest.mark.parametrize("key", ["pid", "tid", "ts", "dur"])
+def test_a_bar_of_a_trace_without_a_key_is_an_error_that_names_it(tmp_path, key):
+    bar = {"ph": "X", "name": "mm", "cat": "cpu_op", "pid": 1, "tid": 2, "ts": 5, "dur": 3}
+    del bar[key]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": [bar]}))
+    with pytest.raises(KeyError, match=key):
+        first_trace.events_of(tmp_path / "trace.json")
+    assert f'"{key}"' in first_trace.events_of.__doc__
+
+
 def test_a_training_that_ends_before_its_trace_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     path = tmp_path / "trace.json.gz"

@@ -31,6 +31,8 @@ def test_only_cuda_devices_with_a_context_are_waited_for(diary, monkeypatch):
     cuda(monkeypatch, [True, False, True])
     wait_for.wait_for()
     assert diary == ["wait 0", "wait 2"]
+    with pytest.raises(TypeError, match="not iterable"):
+        wait_for.wait_for(0)
 
 
 @pytest.mark.parametrize(

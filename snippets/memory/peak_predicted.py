@@ -60,8 +60,9 @@ def predicted(work: Callable[[], object], device: str = "cuda") -> tuple[int, st
     Two steps, for the first makes the optimizer's state. The peak is that of tensors:
     what the allocator rounds up and keeps, workspaces of libraries, memory that an
     operation uses inside, and the context come on top. `device` is the kind whose
-    memory counts, "cpu" for work on the CPU; of several GPUs all are added. Each
-    operation takes the CPU's time, also without its arithmetic: large models take long.
+    memory counts, "cpu" for work on the CPU; of several GPUs all are added. (0, "") says
+    that `work` has no tensor there: perhaps it needs the other `device`. Each operation
+    takes the CPU's time, also without its arithmetic: large models take long.
 
     `work` makes its model, optimizer and data itself: AssertionError for a real tensor
     from outside, DataDependentOutputException for what reads a value, as `.item()`

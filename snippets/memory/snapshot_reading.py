@@ -78,7 +78,7 @@ def held_by(snapshot: dict[str, Any], device: int = 0) -> dict[str, int]:
     The function is the innermost one whose file has no `/torch/` in its path: on
     Windows, whose paths have backslashes, that is one of PyTorch's own, and in an
     environment such as /opt/torch no function of an installed package is named.
-    {} for a GPU that is not there.
+    {} for a GPU that is not there; TypeError for the name of a file.
     """
     blocks = blocks_of(snapshot, device)
     return summed(

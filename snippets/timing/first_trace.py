@@ -67,7 +67,8 @@ def events_of(path: Path | str) -> list[dict[str, Any]]:
     """What a trace has bars for, in order of time; the file may be compressed (".gz").
 
     A trace as PyTorch's profiler writes it: an object with a list of "traceEvents".
-    Of each: its name, its category, its lane, and start and duration in µs.
+    Of each: its name, its category, its lane, and start and duration in µs. KeyError
+    for a bar without "pid", "tid", "ts" or "dur", as other programs may write it.
     """
     opened = gzip.open if str(path).endswith(".gz") else open
     with opened(path, "rt", encoding="utf-8") as file:

@@ -32,7 +32,7 @@ def used_devices() -> list[int]:
 def wait_for(devices: Iterable[int] | None = None) -> None:
     """Block until these devices, by number, have finished all their work.
 
-    By default all that are in use; `[0]` is the first GPU alone.
+    By default all that are in use; `[0]` is the first GPU alone, and 0 a TypeError.
     """
     for device in used_devices() if devices is None else devices:
         torch.accelerator.synchronize(device)

@@ -27,7 +27,11 @@ Batch = TypeVar("Batch")
 
 
 def tuple_of(kind: type, parts: list[Any]) -> Any:
-    """A tuple of this kind with these parts; TypeError if it cannot be made of them."""
+    """A tuple of this kind with these parts; TypeError if it cannot be made of them.
+
+    If its constructor does not take the parts as one list, the error is Python's own,
+    such as "missing 1 required positional argument". A named tuple is always made.
+    """
     if hasattr(kind, "_make"):  # a named tuple
         return kind._make(parts)
     made = kind(parts)

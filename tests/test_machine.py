@@ -1516,6 +1516,7 @@ def test_bytes_that_were_asked_for_and_what_crossed_the_cache_are_told_apart(mon
     assert result["rows"]["read_two"]["ns"] == 50, "the kernel that reads, not the one that adds up"
     found = memory_counters.derive(result)
     assert found["gb_s"]["triad"] == 3 * result["bytes"] / 50 and set(found["crossed"].values()) == {0.5}
+    assert found["moved"] == 100 / result["bytes"]
     rows.pop()
     with pytest.raises(AssertionError):
         memory_counters.main()

@@ -59,13 +59,18 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """GB/s asked for, and the part of what was asked for that crossed the L2's middle."""
+    """GB/s asked for; what part of it crossed the L2's middle; bytes moved for each."""
     rows = results["rows"]
     rate = {n: results["bytes"] * BYTES[n] / row["ns"] for n, row in rows.items()}
     crossed = {
         n: row["crossed"] / (row["sectors"] - row["crossed"]) for n, row in rows.items()
     }
-    return {"gb_s": rate, "crossed": crossed}
+    moved = [
+        (row["read"] + row["written"]) / results["bytes"] / BYTES[name]
+        for name, row in rows.items()
+    ]
+    ends = {"least": min(crossed.values()), "most": max(crossed.values())}
+    return {"gb_s": rate, "crossed": crossed | ends, "moved": max(moved)}
 
 
 def plot(results: dict, ceilings: dict):

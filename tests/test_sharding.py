@@ -172,7 +172,7 @@ SIZES: dict[str, dict] = {
     },
     "pipeline_equal_rows": {"WIDTH": 16, "ROWS": 4, "CHECKED_ROWS": 4, "MICRO_BATCHES": [1, 2, 4]},
 }
-#: It profiles its steps before it times them: what it prints does not use those times.
+#: It profiles its steps before it times them. Two pages show these times, and say that profiles came first.
 PROFILES_FIRST = ("fsdp_step_profile",)
 if TORCH < (2, 13):  # there gloo cannot send to its own rank, as the zero bubble does
     del SIZES["pipeline_equal_rows"]

@@ -98,7 +98,6 @@ def derive(results: dict) -> dict:
         "write_of_read": rates["write_gb_s"] / rates["most_read_gb_s"],
         "half_turns": rates["most_half_gb_s"] / rates["half_in_turn_gb_s"],
         "add_turns": add / rates["add_in_turn_gb_s"],
-        "add_of_half": add / gb_s["half and half: copy_"],
     }
 
 

@@ -1204,11 +1204,9 @@ def test_a_chapter_can_be_read_before_any_script_runs(visit, chapters):
 def test_the_clinic_prints_no_sentence_on_the_game_that_paper_lacks(visit):
     page = visit("clinic/")
     sentence = page.get_by_text("Find them in the step's traces")
-    beside = page.get_by_text("A profiler makes launches slower: on one H200")
-    assert sentence.is_visible() and beside.is_visible()
+    assert sentence.is_visible()
     page.emulate_media(media="print")
     assert not sentence.is_visible() and not page.locator(".ov-find-fault").is_visible()
-    assert beside.is_visible(), "a trap leads there"
 
 
 @pytest.mark.parametrize("path", ["machine/", "streams/"])
@@ -1586,8 +1584,9 @@ def test_a_step_of_several_gpus_is_never_that_of_one(visit, path):
     if path != "collectives/":  # there two steps stand beside each other, and values name the machine
         assert "the step on 2 × H200: " in drawn, "its title names the machine"
     values = step.locator("data").evaluate_all("values => values.map(value => value.dataset.on)")
-    # the values of its words name the machine, where it has some
-    assert {*values} == {"2 × H200"} if values else "2 × H200" in told
+    # the values of its words name the machine, where it has some, or else the title does
+    named = None if page.locator(".ov-here").inner_text() == "2 × H200" else "2 × H200"
+    assert {*values} == {named} if values else "2 × H200" in told
     assert "Did not run on" not in told
 
 

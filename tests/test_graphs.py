@@ -42,6 +42,7 @@ from snippets.graphs import (
     imperative_symbolic,
     language_model,
     network_in_a_file,
+    one_row_products,
     padded_batches,
     prefill_and_decode,
     python_loop_as_written,
@@ -50,6 +51,7 @@ from snippets.graphs import (
     replay_draws,
     replay_rate,
     seven_billion,
+    seven_billion_tuned,
     sizes_compiled,
     sizes_recorded,
     small_step_compiled,
@@ -1380,6 +1382,25 @@ def test_a_cached_step_of_the_decoder_scores_as_the_whole_text_does():
     cache = seven_billion.Decoding(net, 3, 16, 0)
     for _ in range(2):  # rewound, and nothing of its first text is seen
         torch.testing.assert_close(decode_step.forced(cache, cache.step, text), net(text))
+
+
+@torch.no_grad()
+def test_a_block_of_joined_weights_gives_the_tokens_of_the_block():
+    net, text = in_float32(), torch.randint(100, (3, 9))
+    text[:, 0] = 0
+    cache = seven_billion.Decoding(net, 3, 16, 0)
+    blocks = [seven_billion_tuned.JoinedBlock(block) for block in net.blocks]
+    assert sum(map(language_model.parameters, blocks)) == sum(map(language_model.parameters, net.blocks))
+    cache.works = [block.with_cache for block in blocks]
+    torch.testing.assert_close(decode_step.forced(cache, cache.step, text), net(text))
+
+
+def test_products_of_one_row_are_those_of_each_weight():
+    rows, weights = [torch.randn(1, 6)] * 2, [torch.randn(n, 6) for n in (3, 5)]
+    found = one_row_products.products(nn.functional.linear, rows, weights)()
+    assert one_row_products.checked(found, rows, weights) < 1e-6
+    with pytest.raises(AssertionError):
+        one_row_products.checked([found[0], found[1] + found[1].abs().max() / 50], rows, weights)
 
 
 def test_rotary_scores_depend_on_the_distance_alone():

@@ -4,6 +4,7 @@ import ctypes
 import gc
 import os
 import re
+import shutil
 import sys
 import threading
 import warnings
@@ -43,6 +44,7 @@ from snippets.machine import (
     kernel_libraries,
     latency_ladder,
     launch_cost,
+    launch_shares,
     loading_modes,
     matmul_peak,
     memory_counters,
@@ -1528,3 +1530,23 @@ def test_a_fill_writes_and_a_sum_reads(returned):
     rows, once = returned["rows"], returned["bytes"]
     assert rows["write"]["read"] < 0.01 * once < 0.9 * once < rows["write"]["written"]
     assert rows["read"]["written"] < 0.05 * once and rows["read"]["read"] == pytest.approx(once, rel=0.02)
+
+
+@pytest.mark.gpu
+def test_calls_from_cpp_and_by_the_driver_do_what_calls_from_python_do(tmp_path):
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    functions = launch_shares.library(tmp_path)
+    x = torch.zeros(1, device="cuda")
+    launch_shares.by_the_driver(functions, x)(7)
+    assert x.item() == 1 + 7  # one to compile it
+    works = launch_shares.works(functions)  # which checks C++ and Python
+    assert all(launch_shares.returned(work, 10) > 0 for work in works.values())
+
+
+def test_the_shares_of_a_launch_add_up_to_the_call():
+    us = {"driver": 3.0, "cpp": 5.0, "cpp_new": 6.0, "cpp_graded": 7.0}
+    us |= {"python": 6.5, "python_new": 8.0, "python_graded": 9.5}
+    shares = launch_shares.derive({"us": us})["shares"]
+    assert shares["in_place"] == {"python": 1.5, "pytorch": 2.0, "driver": 3.0}
+    assert sum(shares["graded"].values()) == 9.5 and shares["graded"]["pytorch"] == 4

@@ -30,6 +30,7 @@ from snippets.streams import (
     race_fixed,
     race_under_sanitizer,
     record_stream_or_join,
+    reserved_sms,
     stream_pool_wraps,
     stream_priority,
     three_blocks_broken,
@@ -140,6 +141,18 @@ def test_after_a_branch_that_raised_the_current_stream_waits_for_the_others():
     with pytest.raises(RuntimeError, match="no memory left"):
         three_streams_cka.fork_join([slow, fails], streams)
     assert (landed + 0).item() == 1, "the current stream did not wait"
+
+
+@pytest.mark.gpu
+def test_work_in_a_green_context_stays_on_its_sms():
+    sms = torch.cuda.get_device_properties().multi_processor_count
+    x = torch.ones(8, device="cuda")  # PyTorch's own context comes first
+    limited = reserved_sms.GreenContext.create(num_sms=8, device_id=0).Stream()
+    kernel = torch.cuda._compile_kernel(reserved_sms.SOURCE, "where")
+    assert len(reserved_sms.sms_of(limited, kernel, sms)) == 8
+    assert len(reserved_sms.sms_of(torch.cuda.current_stream(), kernel, sms)) == sms
+    assert reserved_sms.in_stream(limited, lambda: torch.cuda.current_stream()) == limited
+    assert torch.cuda.current_stream() != limited and x.sum().item() == 8
 
 
 @pytest.mark.gpu

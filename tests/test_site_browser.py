@@ -1351,21 +1351,28 @@ def test_what_a_mark_tells_covers_no_axis_and_moves_nothing(visit, path):
         ("timing/", "lanes"),
     ],
 )
-def test_a_timeline_opens_in_the_place_of_its_picture_and_closes(visit, path, lanes):
+def test_a_timeline_opens_below_its_picture_in_place_of_the_button_and_closes(visit, path, lanes):
     page = visit(path)
     page.evaluate("for (const fold of document.querySelectorAll('.ov-deeper')) fold.open = true")
     figure = page.locator(f".ov-figure[data-timelines$='/{lanes}.json']:visible").first
-    figure.get_by_role("button", name="Explore this timeline").click()
+    still, button = figure.locator(":is(picture, .ov-picture):visible"), figure.locator(".ov-explorable")
+    button.scroll_into_view_if_needed()
+    figure.locator(".ov-picture").wait_for()
+    high = still.evaluate("still => still.offsetHeight")
+    button.get_by_role("button", name="Explore this timeline").click()
     figure.locator(".ov-timeline").wait_for()
     assert page.evaluate("document.activeElement.classList.contains('ov-timeline')")
     page.keyboard.press("ArrowRight")
     assert re.search(r", from [\d.]+ [µm]?s on\.", figure.locator(".ov-explore .ov-told").inner_text())
-    still = figure.locator(":is(picture, .ov-picture):visible")
-    assert still.count() == 0, "one picture, not two"
+    assert still.count() == 1 and still.evaluate("still => still.offsetHeight") == high
+    assert not button.is_visible(), "the tools stand there"
+    below = figure.locator(".ov-explore").bounding_box()
+    above = still.bounding_box()
+    assert 0 <= below["y"] - above["y"] - above["height"] <= 30
     figure.get_by_role("button", name="Mark").click()
     assert figure.locator(".ov-explore .ov-told").inner_text().startswith("Now drag across")
     figure.get_by_role("button", name="Close").click()
-    assert still.count() == 1
+    assert still.count() == 1 and button.is_visible()
     assert page.evaluate("document.activeElement.innerText") == "Explore this timeline"
 
 

@@ -438,10 +438,8 @@
         if (!figure.querySelector(".ov-explore")) {
           const { explore } = await import(new URL("timeline.js", ASSETS)), before = scrollY
           const box = await explore(row, figure.dataset.timelines)
-          /* It is lower than the picture whose place it takes: without this it can lie above what the reader sees. */
-          const { top, bottom } = box.getBoundingClientRect(), under = (document.querySelector(".md-header")?.getBoundingClientRect().bottom ?? 0) + 8
-          const isAway = top < under || bottom > innerHeight
-          if (isAway) scrollBy({ top: top - under, behavior: "instant" })
+          box.scrollIntoView({ block: "nearest", behavior: "instant" })  // if it does not fit below its picture
+          const isAway = scrollY !== before
           box.addEventListener("closed", () => { if (isAway) scrollTo({ top: before, behavior: "instant" }) })
         }
         figure.querySelector(".ov-timeline")?.focus({ preventScroll: true })

@@ -40,7 +40,7 @@ _WORDS = {
     "Did not run on ": "没有运行：",
     "; shown: ": "；这里显示 ",
     "See what was measured": "看测到了什么",
-    "Faint: the rest. ([How it is drawn]({to}))": "淡色：其余部分。（[怎样画的]({to})）",
+    "The rest is faint. ([How it is drawn]({to}))": "其余部分为淡色。（[怎样画的]({to})）",
 }
 
 

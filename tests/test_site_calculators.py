@@ -166,7 +166,7 @@ def test_a_curve_has_axes_and_says_where_the_reader_is(loader):
     loader.evaluate(RESULTS, [{"rate": 2000, "image": 10, "have": 16}])
     drawn = loader.evaluate(DRAWN)
     assert drawn["here"] == "20"
-    assert drawn["axes"] == ["cores that do nothing else", "images that your GPUs train on, a second"]
+    assert drawn["axes"] == ["free cores that you need", "images that your GPUs train on, a second"]
     texts, heights = zip(*drawn["ticks"], strict=True)
     numbers = [read(text) for text in texts]
     assert len(numbers) >= 3 and len({round(b / a, 6) for a, b in itertools.pairwise(numbers)}) == 1

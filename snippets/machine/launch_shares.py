@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snippets.pictures import stacked
+from snippets.pictures import Bars, stacked
 from snippets.timing.take_turns import take_turns
 from snippets.timing.wait_for import wait_for
 
@@ -178,7 +178,13 @@ def plot(results: dict, ceilings: dict):
     parts = {}
     for part, label in names.items():
         parts[label] = {call: shares[key][part] for call, key in calls.items()}
-    return stacked(parts, "µs of the CPU for a call")
+    picture = stacked(parts, "µs of the CPU for a call")
+    for mark, color in zip(
+        picture.panels[0].marks, ("muted", 1, "python"), strict=True
+    ):
+        assert isinstance(mark, Bars)
+        mark.color = color
+    return picture
 
 
 if __name__ == "__main__":

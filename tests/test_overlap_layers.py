@@ -2,6 +2,7 @@
 
 import html
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from conftest import ROOT, SmallBook
 
 from overlap import OverlapError
 from overlap.blocks.page import parse
+from overlap.site.contents import shorten
 from overlap.site.layers import closed
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
@@ -151,3 +153,18 @@ def test_a_drawing_has_the_values_of_the_page(small_book, page, template):
     )
     drawing.write_text("<svg><text>{b/it: m} s</text></svg>")
     assert any("diagrams/box.svg: " in problem and "m" in problem for problem in small_book.check())
+
+
+def test_the_contents_keep_what_an_answer_has_below_its_headings_and_no_more_of_the_evidence():
+    def titled(name, *children):
+        return SimpleNamespace(id=name, children=list(children))
+
+    def names(heading):
+        return {each.id: names(each) for each in heading.children}
+
+    take = titled("take-this", titled("take-install"), titled("take-context"))
+    rows = [titled("install", titled("on-windows")), titled("you-can-now")]
+    page = titled("page", titled("why"), take, titled("evidence"), *rows)
+    shorten([page], "")
+    within = {"take-install": {}, "take-context": {}}
+    assert names(page) == {"why": {}, "take-this": within, "evidence": {"install": {}}, "you-can-now": {}}

@@ -15,6 +15,7 @@ import weakref
 from collections import namedtuple
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -38,11 +39,15 @@ Pair = namedtuple("Pair", "x y")
 
 @pytest.fixture
 def pasted():
-    """`pasted(name)` runs the lines of a box, as the page shows them, and gives the names that they make."""
+    """`pasted(name)` runs the lines of a box, as the page shows them, and gives the names that they make.
 
-    def pasted(name: str) -> dict:
+    Several boxes are pasted one below the other.
+    """
+
+    def pasted(*boxes: str) -> dict:
         names: dict = {}
-        exec(compile(Paste("", 0, name, "").code(ROOT), name, "exec"), names)
+        for name in boxes:
+            exec(compile(Paste("", 0, name, "").code(ROOT), name, "exec"), names)
         return names
 
     return pasted
@@ -1847,7 +1852,8 @@ def test_threads_make_the_rows_of_a_loader_in_its_order_and_two_batches_ahead(pa
 def test_each_box_is_tested_here():
     text = (ROOT / "tests/test_pastes.py").read_text()
     for path in (ROOT / "snippets/pastes").glob("*.py"):
-        assert f'pasted("{path.stem}")' in text, f"{path.stem}: write a test that runs it"
+        runs = rf'pasted\((?:"\w+", )*"{path.stem}"[,)]'
+        assert re.search(runs, text), f"{path.stem}: write a test that runs it"
 
 
 def test_all_that_the_driver_says_of_each_gpu_needs_no_context(pycuda, pasted):
@@ -1890,6 +1896,29 @@ def test_a_shared_stream_is_made_once_for_each_gpu_in_the_block_and_retains_no_c
         shared_stream(index=0)  # functools.cache would make another stream for this spelling
 
 
+def test_what_pycuda_does_not_check_is_checked_before_a_launch(pycuda, pasted, monkeypatch):
+    here = SimpleNamespace(gpu=-1, stream=0)  # a tensor on the CPU says that it is on GPU -1
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: here.gpu)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=here.stream))
+    check, x = pasted("check_launch")["check_launch"], torch.ones(4, 4)
+    check(None)
+    check(None, x, x)
+    check(SimpleNamespace(handle=0), x.double(), dtype="float64")
+    here.stream = 8
+    check(SimpleNamespace(handle=8), x)
+    for stream in (None, SimpleNamespace(handle=7)):
+        with pytest.raises(ValueError, match="PyTorch's current stream is not that of this launch"):
+            check(stream, x)
+    here.stream = 0
+    with pytest.raises(ValueError, match=r"a tensor is torch.float64; the kernel takes float32"):
+        check(None, x, x.double())
+    with pytest.raises(ValueError, match=r"strides \(1, 4\); call .contiguous\(\)"):
+        check(None, x.T)
+    here.gpu = 1
+    with pytest.raises(ValueError, match="a tensor is on cpu, not GPU 1"):
+        check(None, x)
+
+
 @pytest.mark.parametrize("elements", [0, 1, 256, 257])
 def test_a_kernel_of_pycudas_gets_its_types_its_stream_and_enough_blocks(
     elements, pycuda, pasted, monkeypatch
@@ -1900,25 +1929,19 @@ def test_a_kernel_of_pycudas_gets_its_types_its_stream_and_enough_blocks(
     module = SimpleNamespace(get_function=lambda name: {"twice": kernel}[name])
     monkeypatch.setattr(pycuda.compiler, "SourceModule", lambda source: module)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)  # as of a tensor on the CPU
-    double_ = pasted("pycuda_double")["launch_double"]
+    double_ = pasted("check_launch", "pycuda_double")["launch_double"]
     assert prepared == [], "to import it compiles nothing"
     x, stream = torch.ones(elements), SimpleNamespace(handle=0)
     double_(x, stream)
     double_(x, stream)
-    blocks = (2 if elements == 257 else 1, 1, 1)
+    blocks = (1 if elements < 256 else 2, 1, 1)
     assert launches == [(blocks, (256, 1, 1), stream, x.data_ptr(), elements)] * 2
     assert prepared == ["Pq"], "compiled once for each GPU; a pointer and a long long"
-    wrongs = [(x.double(), stream, "torch.float64"), (torch.ones(4, 4).T, stream, "torch.float32', False")]
-    for wrong, its, says in [*wrongs, (x, SimpleNamespace(handle=8), r"\(-1, 0,")]:
-        with pytest.raises(ValueError, match=says):
+    for wrong, its in ((x.double(), stream), (torch.ones(4, 4).T, stream), (x, SimpleNamespace(handle=8))):
+        with pytest.raises(ValueError, match=r"float64|strides|stream"):
             double_(wrong, its)
-    assert len(launches) == 2, "PyTorch works in another stream: nothing would order the two"
     double_(x)
-    assert launches[-1][2] is None, "the default stream, in which PyTorch works here"
-    monkeypatch.setitem(double_.__globals__, "current_device", lambda: 1)
-    with pytest.raises(ValueError, match=r"\(1, 0, .*; x is on cpu"):
-        double_(x)
-    assert len(launches) == 3, "in another GPU's context the address is not the tensor's"
+    assert len(launches) == 3 and launches[-1][2] is None, "the default stream, in which PyTorch works here"
 
 
 def test_a_formula_of_pycudas_is_built_once_and_refuses_what_it_would_misread(pycuda, pasted, monkeypatch):
@@ -1936,19 +1959,23 @@ def test_a_formula_of_pycudas_is_built_once_and_refuses_what_it_would_misread(py
         vars(module).update(its)
         monkeypatch.setitem(sys.modules, f"pycuda.{name}", module)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)  # as of a tensor on the CPU
-    formula, (x, y, z) = pasted("pycuda_formula")["formula"], torch.rand(3, 4)
+    formula, (x, y, z) = pasted("check_launch", "pycuda_formula")["formula"], torch.rand(3, 4)
     assert built == [], "to import it compiles nothing"
+    stream = SimpleNamespace(handle=0)
     formula(z, x, y)
-    formula(z, x, y, stream := object())
+    formula(z, x, y, stream)
     assert built == [("float *z, float *x, float *y", "z[i] = x[i] + 2 * y[i]")]
     arrays = tuple((z.shape, "float32", t.data_ptr()) for t in (z, x, y))
     assert calls == [(arrays, None), (arrays, stream)]
-    for wrong in (y.double(), y[1:], torch.rand(8)[::2]):
-        with pytest.raises(ValueError, match="float32, one shape, this GPU, contiguous; but"):
+    for wrong, says in (
+        (y.double(), "float64"),
+        (y[1:], r"shapes: \[4\], \[4\], \[3\]"),
+        (y[::2], "strides"),
+    ):
+        with pytest.raises(ValueError, match=says):
             formula(z, x, wrong)
-    monkeypatch.setitem(formula.__globals__, "current_device", lambda: 0)
-    with pytest.raises(ValueError, match="this GPU"):
-        formula(z, x, y)
+    with pytest.raises(ValueError, match="stream"):
+        formula(z, x, y, SimpleNamespace(handle=8))  # PyTorch works in another: nothing orders the two
     assert len(calls) == 2
 
 
@@ -1974,10 +2001,21 @@ def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
     def double_(x, its):
         events.append(f"{x} in {current[-1]}, GPU {pycuda.top()}, flag {its.handle - 7}")
 
+    @contextmanager
+    def graph(its, stream):
+        assert its == "graph"
+        events.append(f"captures in {stream.name}")
+        current.append(stream.name)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    captured = type("Graph", (str,), {"replay": lambda its: events.append("replayed")})("graph")
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: captured)
     x = type("Tensor", (), {"device": "cuda:0", "__str__": lambda tensor: "x"})()
-    names = (
-        pasted("torch_context") | pasted("shared_stream") | {"torch": torch, "x": x, "launch_double": double_}
-    )
+    twice = lambda gpu: events.append(f"compiled for {gpu} in GPU {pycuda.top()}'s context")  # noqa: E731
+    names = pasted("torch_context", "shared_stream")
+    names |= {"torch": torch, "x": x, "launch_double": double_, "twice": twice}
     text = (ROOT / "docs/pycuda.md").read_text().partition("## Evidence")[0]
     x.shape, x.data_ptr = (2,), lambda: 64
     its = lambda name: lambda *of: events.append((name, *of[:2])) or "host"  # noqa: E731
@@ -1985,11 +2023,15 @@ def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
     monkeypatch.setattr(pycuda.driver, "memcpy_dtoh_async", its("copied"), raising=False)
     stream_of_pycuda = SimpleNamespace(handle=8, synchronize=lambda: events.append("waited"))
     monkeypatch.setattr(pycuda.driver, "Stream", lambda flag: stream_of_pycuda)
-    _, code = re.findall(r"^```{\.python .*?}\n(.*?)^```$", text, re.M | re.S)
+    _, code, in_graph = re.findall(r"^```{\.python .*?}\n(.*?)^```$", text, re.M | re.S)
     exec(compile(code, "docs/pycuda.md", "exec"), names)
     copied = [("copied", "host", 64), "outside waits for shared", "waited"]
     launched = ["shared waits for outside", "x in shared, GPU 0, flag 1"]
     assert events == [("page-locked", (2,), "float32"), *launched, *copied]
+    events.clear()
+    exec(compile(in_graph, "docs/pycuda.md", "exec"), names)
+    before = ["compiled for cuda:0 in GPU 0's context", "captures in shared"]
+    assert events == [*before, "x in shared, GPU 0, flag 1", "replayed"]
     assert pycuda.stack == []
 
 
@@ -1998,16 +2040,21 @@ def test_an_array_of_pycudas_has_the_tensors_memory_and_keeps_it(pycuda, pasted,
     made = lambda shape, dtype, **how: SimpleNamespace(shape=shape, dtype=dtype, **how)  # noqa: E731
     monkeypatch.setattr(module, "GPUArray", made, raising=False)
     monkeypatch.setitem(sys.modules, "pycuda.gpuarray", module)
-    on_gpu = type("OnGpu", (torch.Tensor,), {"is_cuda": True})
-    names, x = pasted("gpu_array"), torch.arange(6.0).view(2, 3).as_subclass(on_gpu)
+    current = [-1]  # as of a tensor on the CPU
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[-1])
+    names, x = pasted("gpu_array"), torch.arange(6.0).view(2, 3)
     array = names["as_array"](x)
     assert (array.shape, array.dtype) == ((2, 3), "float32")
-    conjugate = torch.ones(2, dtype=torch.complex64).conj().as_subclass(on_gpu)
-    negative = torch._neg_view(torch.ones(2)).as_subclass(on_gpu)
+    conjugate = torch.ones(2, dtype=torch.complex64).conj()
+    negative = torch._neg_view(torch.ones(2))
     assert conjugate.is_contiguous() and negative.is_contiguous(), "this tells nothing of the sign"
-    for wrong in (x.T, torch.ones(2), conjugate, negative):
-        with pytest.raises(ValueError, match="not on a GPU, not contiguous, a conjugate or negative view"):
+    for wrong in (x.T, conjugate, negative):
+        with pytest.raises(ValueError, match="not contiguous, or a conjugate or negative view"):
             names["as_array"](wrong)
+    current.append(1)  # another GPU's context is pushed: a kernel there would read what it may not
+    with pytest.raises(ValueError, match="on cpu, not on GPU 1"):
+        names["as_array"](x)
+    current.pop()
     for right in (conjugate.resolve_conj(), negative.resolve_neg()):
         assert names["as_array"](right).base is right
     assert array.gpudata == x.data_ptr() and array.base is x
@@ -2015,6 +2062,56 @@ def test_an_array_of_pycudas_has_the_tensors_memory_and_keeps_it(pycuda, pasted,
     monkeypatch.setattr(torch, "as_tensor", lambda array, device: asked.append((array, device)) or x)
     assert names["as_tensor"](array) is names["as_tensor"](array, 1) is x
     assert asked == [(array, "cuda:0"), (array, "cuda:1")], "elsewhere it would be copied"
+
+
+def test_a_dependency_that_imports_autoinit_gets_the_shared_context(tmp_path, monkeypatch):
+    """A stand-in for the package, whose `autoinit` must not run; both ways to import it are taken."""
+    package = tmp_path / "pycuda"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "autoinit.py").write_text("raise RuntimeError('a second context')")
+    (package / "autoprimaryctx.py").write_text("context, device = 'primary', 'GPU 0'")
+    text = (ROOT / "docs/pycuda.md").read_text().partition('<a id="dependency">')[2]
+    code = re.search(r"^```python\n(.*?)^```$", text, re.M | re.S).group(1)
+    uses = (
+        "import pycuda.autoinit\nfrom pycuda import autoinit\nfrom pycuda.autoinit import context, device\n"
+    )
+    uses += "print(pycuda.autoinit.context, autoinit.device, context, device)"
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    run = partial(subprocess.run, capture_output=True, text=True)
+    assert "a second context" in run([sys.executable, "-c", uses]).stderr
+    done = run([sys.executable, "-c", f"{code}\n{uses}"])
+    assert done.stdout == "primary GPU 0 primary GPU 0\n", done.stderr
+
+
+@pytest.mark.gpu
+def test_a_dependency_that_imports_autoinit_gets_the_shared_context_on_a_gpu():
+    pytest.importorskip("pycuda.driver", exc_type=ImportError)
+    text = (ROOT / "docs/pycuda.md").read_text().partition('<a id="dependency">')[2]
+    code = re.search(r"^```python\n(.*?)^```$", text, re.M | re.S).group(1)
+    uses = """
+import torch
+x = torch.ones(8, device="cuda")
+import pycuda.autoinit
+import pycuda.driver as driver
+assert pycuda.autoinit.context is pycuda.autoprimaryctx.context
+host = driver.pagelocked_empty(8, "float32")
+driver.memcpy_dtoh(host, x.data_ptr())
+print(host.sum(), pycuda.autoinit.device == driver.Device(0))
+"""
+    done = subprocess.run([sys.executable, "-c", code + uses], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "8.0 True\n"), done.stderr
+
+
+@pytest.mark.gpu
+def test_the_page_s_check_of_an_installation_compiles_and_loads_a_kernel():
+    pytest.importorskip("pycuda.driver", exc_type=ImportError)
+    text = (ROOT / "docs/pycuda.md").read_text()
+    checks = re.findall(r'^python -c "(.*)"$', text, re.M)
+    assert len(checks) == 2
+    for check in checks:
+        done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.gpu
@@ -2029,50 +2126,56 @@ def test_a_tensor_is_an_array_of_pycudas_and_a_tensor_again(pasted):
 @pytest.mark.gpu
 def test_the_page_calls_its_boxes_on_a_gpu(pasted, capsys):
     pytest.importorskip("pycuda.driver", exc_type=ImportError)
-    names: dict = {}
-    for box in ("torch_context", "shared_stream", "pycuda_double"):
-        names |= pasted(box)
+    names = pasted("torch_context", "check_launch", "pycuda_double", "shared_stream")
     text = (ROOT / "docs/pycuda.md").read_text().partition("## Evidence")[0]
     for code in re.findall(r"^```{\.python .*?}\n(.*?)^```$", text, re.M | re.S):
         exec(compile(code, "docs/pycuda.md", "exec"), names)
     assert capsys.readouterr().out == "tensor(2097152., device='cuda:0')\n"
-    assert (torch.from_numpy(names["host"]) == 4).all() and (names["x"] == 4).all()
+    assert (torch.from_numpy(names["host"]) == 4).all()
+    assert (names["x"] == 8).all(), "captured it did not run, replayed once it did"
 
 
 @pytest.mark.gpu
 def test_a_formula_of_pycudas_is_right_and_refuses_what_it_would_misread(pasted):
     pytest.importorskip("pycuda.driver", exc_type=ImportError)
-    context, formula = pasted("torch_context")["torch_context"], pasted("pycuda_formula")["formula"]
+    context = pasted("torch_context")["torch_context"]
+    formula = pasted("check_launch", "pycuda_formula")["formula"]
     x, y, z = torch.rand(3, 1_000_001, device="cuda")
     with context(0):
         formula(z, x, y)
         for wrong in (y.double(), y[1:], y[::2], y.cpu()):
-            with pytest.raises(ValueError, match="float32, one shape, this GPU, contiguous"):
+            with pytest.raises(ValueError, match=r"float32|shapes|strides|on cpu"):
                 formula(z, x, wrong)
+        with torch.cuda.stream(torch.cuda.Stream()), pytest.raises(ValueError, match="current stream"):
+            formula(z, x, y)
     torch.testing.assert_close(z, x + 2 * y)
 
 
 @pytest.mark.gpu
 def test_a_kernel_of_pycudas_refuses_a_tensor_of_another_stream_or_device(pasted):
     pytest.importorskip("pycuda.driver", exc_type=ImportError)
-    context, double_ = pasted("torch_context")["torch_context"], pasted("pycuda_double")["launch_double"]
+    context, as_array = pasted("torch_context")["torch_context"], pasted("gpu_array")["as_array"]
+    double_ = pasted("check_launch", "pycuda_double")["launch_double"]
     x = torch.ones(4, device="cuda")
     with context(0):
-        with torch.cuda.stream(torch.cuda.Stream()), pytest.raises(ValueError, match="GPU, stream, type"):
+        with torch.cuda.stream(torch.cuda.Stream()), pytest.raises(ValueError, match="current stream"):
             double_(x)
-        with pytest.raises(ValueError, match="x is on cpu"):
-            double_(x.cpu())
+        for takes in (double_, as_array):
+            with pytest.raises(ValueError, match="on cpu, not"):
+                takes(x.cpu())
         double_(x)
     if torch.cuda.device_count() > 1:
-        with context(1), pytest.raises(ValueError, match="x is on cuda:0"):
-            double_(x)
+        for takes in (double_, as_array):
+            with context(1), pytest.raises(ValueError, match="on cuda:0, not"):
+                takes(x)
     assert x.tolist() == [2, 2, 2, 2]
 
 
 @pytest.mark.gpu
 def test_pytorch_and_pycuda_are_in_order_in_one_stream(pasted):
     pytest.importorskip("pycuda.driver", exc_type=ImportError)
-    context, double_ = pasted("torch_context")["torch_context"], pasted("pycuda_double")["launch_double"]
+    context = pasted("torch_context")["torch_context"]
+    double_ = pasted("check_launch", "pycuda_double")["launch_double"]
     x = torch.zeros(10_000_001, device="cuda")
     with context(0):
         stream, shared = pasted("shared_stream")["shared_stream"](0)
@@ -2113,7 +2216,7 @@ def test_a_kernel_of_ones_own_reaches_each_element(elements, pasted, monkeypatch
     twice_ = pasted("own_kernel")["twice_"]
     assert compiled == [], "to import it starts no CUDA"
     torch.testing.assert_close(twice_(torch.ones(elements)), torch.full((elements,), 2.0))
-    assert launches == [(2 if elements == 257 else 1, 1, 1)], "no block for nothing"
+    assert launches == [(1 if elements < 256 else 2, 1, 1)], "a grid without blocks is an error"
     twice_(torch.ones(2))
     assert compiled == [torch.device("cpu")], "once for each GPU"
     for wrong in (torch.ones(4, dtype=torch.float64), torch.ones(4, 4).T[:2]):
@@ -2129,61 +2232,67 @@ def test_a_kernel_of_ones_own_doubles_in_pytorchs_stream(pasted):
         assert bool((twice_(x.fill_(3)) == 6).all())
 
 
-@pytest.mark.parametrize(("elements", "blocks"), [(0, 1), (256, 1), (257, 2)])
+@pytest.mark.parametrize(("elements", "blocks"), [(0, 1), (255, 1), (257, 2)])
 def test_cuda_core_is_told_pytorchs_stream_the_address_and_a_size_of_eight_bytes(
     elements, blocks, pasted, monkeypatch
 ):
-    calls = []
+    calls, compiled, gpu = [], [], [1]
 
-    class Device:
-        def __init__(self, number):
-            self.number = number
+    def program(code, kind):
+        compiled.append((kind, gpu[-1]))
+        kernel = SimpleNamespace(get_kernel=lambda name: f"{name} of GPU {gpu[-1]}")
+        return SimpleNamespace(compile=lambda to: {"cubin": kernel}[to])
 
-        def set_current(self):
-            calls.append(("current", self.number))
-
-    compiled = SimpleNamespace(get_kernel=lambda name: name)
     core = SimpleNamespace(
-        Device=Device,
         LaunchConfig=lambda grid, block: (grid, block),
-        Program=lambda code, kind: SimpleNamespace(compile=lambda to: compiled),
+        Program=program,
         Stream=SimpleNamespace(from_handle=lambda handle: ("stream", handle)),
         launch=lambda *passed: calls.append(passed),
     )
     monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(core=core))
     monkeypatch.setitem(sys.modules, "cuda.core", core)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=77))
-    twice_ = pasted("core_kernel")["twice_"]
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: gpu[-1])
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=77))
+    double_, x = pasted("core_kernel")["core_double"], torch.ones(elements)
+    assert compiled == [], "to import it starts no CUDA"
     with pytest.raises(RuntimeError):
-        twice_(torch.ones(elements))  # its address is one of the CPU
+        double_(x)  # its address is one of the CPU
     monkeypatch.setattr(torch.Tensor, "get_device", lambda x: 0)
     with pytest.raises(RuntimeError):
-        twice_(torch.ones(elements))  # the kernel is of another GPU
-    monkeypatch.setattr(torch.Tensor, "get_device", lambda x: 1)
-    x = torch.ones(elements)
-    twice_(x)
-    *passed, size = calls[1]
-    assert calls[0] == ("current", 1)
-    assert passed == [("stream", 77), (blocks, 256), "twice", x.data_ptr()]
-    assert size.value == elements and ctypes.sizeof(size) == 8
+        double_(x)  # it is on another GPU than the current one
+    for number in (1, 0, 1):
+        gpu.append(number)
+        monkeypatch.setattr(torch.Tensor, "get_device", lambda x: gpu[-1])
+        double_(x)
+        *passed, size = calls[-1]
+        assert passed == [("stream", 77), (blocks, 256), f"twice of GPU {number}", x.data_ptr()]
+        assert size.value == elements and ctypes.sizeof(size) == 8
+    assert compiled == [("c++", 1), ("c++", 0)], "once for each GPU"
     for wrong in (x.double(), torch.ones(4, 4).T[:2]):
         with pytest.raises(RuntimeError):
-            twice_(wrong)
-    assert len(calls) == 2
+            double_(wrong)
+    assert len(calls) == 3
 
 
 @pytest.mark.gpu
 def test_a_kernel_by_cuda_core_doubles_in_pytorchs_stream(pasted):
     pytest.importorskip("cuda.core", exc_type=ImportError)
-    twice_, x = pasted("core_kernel")["twice_"], torch.zeros(10_000_001, device="cuda")
+    double_, x = pasted("core_kernel")["core_double"], torch.zeros(10_000_001, device="cuda")
     with torch.cuda.stream(torch.cuda.Stream()):
         torch.cuda._sleep(50_000_000)
         x.fill_(3)
-        twice_(x)
+        double_(x)
         assert bool((x == 6).all())
-    twice_(torch.ones(0, device="cuda"))
+    double_(torch.ones(0, device="cuda"))
     torch.cuda.synchronize()
+    last = torch.cuda.device_count() - 1
+    with torch.cuda.device(last):
+        y = torch.ones(257, device="cuda")
+        double_(y)
+        assert y.sum().item() == 514
+    if last:
+        with pytest.raises(RuntimeError):
+            double_(y)  # the current GPU is another one
 
 
 @pytest.mark.gpu

@@ -23,14 +23,14 @@ def shorten(titles: Iterable[Heading], html: str) -> None:
 
 
 def _layer(title: Heading) -> None:
-    """One level; below *Evidence* its sections."""
+    """One level behind the answer, which keeps its own; below *Evidence* its sections."""
     sections = {section.id: section for section in title.children}
     if EVIDENCE not in sections:
         return
     evidence = sections[EVIDENCE]
     at = title.children.index(evidence) + 1
     behind = title.children[at:]
-    for section in sections.values():
+    for section in behind:
         section.children.clear()
     evidence.children.extend(section for section in behind if section.id != OPEN)
     title.children[at:] = [section for section in behind if section.id == OPEN]

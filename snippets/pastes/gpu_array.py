@@ -5,8 +5,10 @@ from pycuda.gpuarray import GPUArray
 
 
 def as_array(x):
-    if not (x.is_cuda and x.is_contiguous()) or x.is_conj() or x.is_neg():
-        raise ValueError("not on a GPU, not contiguous, a conjugate or negative view")
+    if x.get_device() != torch.cuda.current_device():
+        raise ValueError(f"on {x.device}, not on GPU {torch.cuda.current_device()}")
+    if not x.is_contiguous() or x.is_conj() or x.is_neg():
+        raise ValueError("not contiguous, or a conjugate or negative view")
     dtype = str(x.dtype).removeprefix("torch.")
     return GPUArray(x.shape, dtype, gpudata=x.data_ptr(), base=x)  # keeps x
 

@@ -9,7 +9,7 @@ primary = cache(lambda gpu: driver.Device(gpu).retain_primary_context())
 
 
 @contextmanager
-def torch_context(index=0):  # first in the main thread, then in any other
+def torch_context(index=0):
     driver.init()
     primary(index).push()
     try:

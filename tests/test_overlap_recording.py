@@ -398,9 +398,10 @@ def test_of_two_machines_of_the_book_the_one_named_first_is_shown_first(small_bo
 @pytest.mark.parametrize(
     ("wanted", "ran_on", "near"),
     [
-        ("h200-x8", "cpu h100-x8 h200-x2 h200-x4", "h200-x4"),  # the same GPU with fewer
-        ("h200-x8", "cpu h100-x8 h200", "h200"),  # as many GPUs are not nearer than the same
-        ("h200", "cpu h100 h200-x2 h200-x4", "h200-x2"),  # only with more
+        ("h200-x8", "cpu h100-x8 h200-x2 h200-x4", "h100-x8"),  # as many of another GPU
+        ("h200-x8", "cpu h100-x4 h200-x2 h200-x4", "h200-x4"),  # of as many the same GPU
+        ("h100-x2", "cpu h100-x4 h200-x2", "h200-x2"),
+        ("h200", "cpu h200-x2 h200-x4", "h200-x2"),  # only with more
         ("h100-x4", "cpu h200 h200-x2 h200-x8", "h200-x2"),  # another GPU, with no more
         ("h200-x8", "cpu", "cpu"),
         ("cpu", "h200 h200-x2", None),

@@ -113,13 +113,14 @@ def order(name: str) -> tuple:
     return (sum(count for _, count in _parts(name)), _parts(name))
 
 
-def unlike(name: str, other: str) -> tuple[bool, bool, bool, int]:
+def unlike(name: str, other: str) -> tuple[bool, int, bool, bool]:
     """Sort key: how far another machine is from this one.
 
-    A CPU is the farthest, then other GPUs, then more of the same GPUs; of those left, by the difference.
+    A CPU is the farthest; else the number of GPUs decides, for a speed-up depends on it more than on
+    the model. Of as many, the same model is nearer, then fewer GPUs than more.
     """
     more = sum(count for _, count in _parts(other)) - sum(count for _, count in _parts(name))
-    return is_cpu(other), model(other) != model(name), more > 0, abs(more)
+    return is_cpu(other), abs(more), model(other) != model(name), more > 0
 
 
 @cache

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import tomllib
 from collections.abc import Iterator
 from functools import cache, partial
@@ -1437,6 +1438,24 @@ def test_the_game_begins_in_view_and_moves_nothing(visit, width):
     assert page.evaluate("window.shift") <= 0.02 and page.evaluate("window.longest") <= 1000
     lanes = game.locator("text[text-anchor=end]").all_text_contents()
     assert lanes[0] == "Python" and "GPU" in lanes, "as in the chapter's drawings"
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_scripts_that_come_after_the_first_paint_move_nothing(visit, width):
+    """What they put in has its room before."""
+
+    def late(route):
+        time.sleep(0.3)
+        route.continue_()
+
+    page = visit("check/", width=width, rows=False)
+    page.add_init_script(f"({SEEN})()")
+    page.route("**/*.js", late)
+    for path in ("first_steps/", "sharding/"):
+        page.goto(path, wait_until="load")
+        page.locator(".ov-picture").first.wait_for()
+        page.wait_for_timeout(300)
+        assert page.evaluate("window.shift") <= 0.02, path
 
 
 @pytest.mark.parametrize("width", [1440, 390])

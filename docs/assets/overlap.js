@@ -85,7 +85,7 @@
     }
     const rows = ticksOf(low, high, isLog).map(value =>
       `<path d="M${left} ${down(value).toFixed(1)}H${right}"/><text x="${left - 5}" y="${(down(value) + 4).toFixed(1)}" text-anchor="end">${tickText(value)}</text>`)
-    const ends = [stops[0], stops.at(-1)], isEven = !(ends[0] > 0 && ends[1] >= 50 * ends[0])  // as stops() in calculator.py
+    const ends = [stops[0], stops.at(-1)], isEven = ends[1] - stops.at(-2) < 10 * (stops[1] - ends[0])
     const columns = ticksOf(...ends, !isEven).map(value => {
       const x = across(value), text = tickText(value), isLast = x + 3.3 * text.length > right + 8  // half of its width
       return `<path d="M${x.toFixed(1)} ${bottom}v4"/><text x="${x.toFixed(1)}" y="${bottom + 16}" text-anchor="${isLast ? "end" : "middle"}"${
@@ -401,7 +401,7 @@
       text.className = "highlight"
       file.append(text)
       const answer = await fetch(file.dataset.source).catch(() => null)
-      if (answer?.ok) text.append(...coloured((await answer.text()).replace(/[ \t]*# (?:noqa|type: ignore|pragma:|fmt:)[^\n]*/g, "")))
+      if (answer?.ok) text.append(...coloured((await answer.text()).replace(new RegExp(window.overlapForTools, "g"), "")))
       else text.remove()
     }
   })

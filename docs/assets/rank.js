@@ -3,20 +3,23 @@
 
 globalThis.overlapRank ??= (() => {
   /* A text as words: a name as pin_memory, and each of its parts. Multiple streams are several streams. */
-  const wordsOf = text => text.toLowerCase().replace(/\bmulti(?:ple)?\b/g, "several").match(/\p{sc=Han}+|[a-z\d]+(?:_+[a-z\d]+)*/gu)
+  const several = text => text.replace(/\bmulti(?:ple)?\b/gi, "several")
+  const wordsOf = text => several(text.toLowerCase()).match(/\p{sc=Han}+|[a-z\d]+(?:_+[a-z\d]+)*/gu)
     ?.flatMap(word => word.includes("_") ? [word, ...word.split(/_+/)] : [word]) ?? []
 
-  /* What a reader asks with: of a traceback its error; no places in files; of numbers only codes, of three digits or more. */
+  /* Of a traceback its error, without the lines that PyTorch writes below each error of a kernel; no places in files. */
+  const errorOf = text => text.replace(/^.*\b(?!ChildFailedError)(?=[A-Za-z.]*(?:Error|Exception|Warning|StopIteration): )/s, "")
+    .replace(/(CUDA error: .*?\S)\s*(?:Search for .cudaError|CUDA kernel errors might be).*/is, "$1")
+    .replace(/"?(?:[\w.~-]*[/\\])+[\w.-]*\.\w+"?(?::\d+)?/g, " ")
+
+  /* What a reader asks with; of numbers only codes, of three digits or more. */
   const COMMON = new Set(  // as in the separator of mkdocs.yml
     "a all am an and are as at be but by can did do does doesn don for from has have how i if in is isn it its me my no of on or s should so t than that the this to vs was what when which why will with you your".split(" "))
   /* What tells little of what is asked: it counts less, and the search asks for no page that has it. */
   const WEAK = new Set("use uses used using several one worth help helps get gets then".split(" "))
   const telling = words => words.filter(word => !COMMON.has(word) && word.length > 1)
   const askedWith = text => {
-    const error = text.replace(/^.*\b(?!ChildFailedError)(?=[A-Za-z.]*(?:Error|Exception|Warning|StopIteration): )/s, "")
-      // below each error of a kernel PyTorch writes the same lines
-      .replace(/(CUDA error: .*?\S)\s*(?:Search for .cudaError|CUDA kernel errors might be).*/is, "$1")
-    const words = wordsOf(error.replace(/"?(?:[\w.~-]*[/\\])+[\w.-]*\.\w+"?(?::\d+)?/g, " ")).filter(word => !/^\d{0,2}$|^\d+[a-z]+\d|^0x/.test(word))
+    const words = wordsOf(errorOf(text)).filter(word => !/^\d{0,2}$|^\d+[a-z]+\d|^0x/.test(word))
     return [...new Set(telling(words).length ? telling(words) : words)]
   }
 
@@ -31,7 +34,7 @@ globalThis.overlapRank ??= (() => {
      A word of the reader's, without its ending, is the beginning of one of the row's. It counts a little more if it is that word, and if
      readers see it there. A row one of whose names has these words, and few others, comes before others. Chinese is not divided into words: where
      no row has a sentence, each two of its characters are looked for. */
-  const ENDING = /(?<=.{6})(?:ing|e[sd]?|ations?)$/  // as in overlap/site/search.py
+  const ENDING = /(?<=.{6})(?:ing|e[sd]?|ations?)$/
   const ranked = (rows, text) => {
     const has = (words, asked) => /\p{sc=Han}/u.test(asked) ? words.some(word => word.includes(asked))
       : /^\d/.test(asked) ? words.includes(asked) : words.some(word => word.startsWith(asked.replace(/^[a-z]+$/, word => word.replace(ENDING, "")).replace(/(?<=[a-z]{3})s$/, "")))
@@ -64,5 +67,5 @@ globalThis.overlapRank ??= (() => {
     return { known, scores, chosen: sorted.filter(([, score], i) => score > (i < 5 ? 0.25 : 0.5) * best).map(([row]) => row).slice(0, known ? undefined : 3) }
   }
 
-  return { askedWith, rowOf, ranked, WEAK }
+  return { askedWith, errorOf, several, rowOf, ranked, WEAK, ENDING }
 })()

@@ -18,7 +18,7 @@ from overlap.run.snippet import Snippet
 _OPTIONS = ("caption", "code", "output", "plot", "show")
 #: Lines of code that a page shows at once; a function that begins there is shown to its end.
 SHOWN = 18
-#: What a comment says to a linter, and not to a reader; docs/assets/overlap.js has the same.
+#: What a comment says to a linter, and not to a reader; scripts are given it in generated/machines.js.
 FOR_TOOLS = re.compile(r"[ \t]*# (?:noqa|type: ignore|pragma:|fmt:)[^\n]*")
 
 

@@ -14,6 +14,7 @@ from functools import cache, partial
 from overlap.blocks.headlines import NO_RATE
 from overlap.blocks.page import Page
 from overlap.blocks.pages import Pages
+from overlap.blocks.snippet import FOR_TOOLS
 from overlap.book.book import Book
 from overlap.book.recording import Recording
 from overlap.book.verdict import DECISIVE, MARKS
@@ -112,7 +113,7 @@ def _script(pages: Pages) -> str:
     names = {"overlapMachines": pages.book.machines(), "overlapDigest": digest_of_book(pages)}
     names |= {"overlapParts": machines.PARTS, "overlapNarrow": NARROW, "overlapSmall": SMALL}
     names |= {"overlapMarks": MARKS, "overlapDecisive": [state.word for state in DECISIVE]}
-    names |= {"overlapNoRate": NO_RATE.for_scripts}
+    names |= {"overlapNoRate": NO_RATE.for_scripts, "overlapForTools": FOR_TOOLS.pattern}
     return "".join(f"var {name} = {json.dumps(content)}\n" for name, content in names.items())
 
 

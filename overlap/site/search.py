@@ -42,13 +42,6 @@ _READ = [
 _WEIGHT = 0.8
 _HAN = re.compile("[\u4e00-\u9fff]+")
 
-#: The ending of a word of a query, which leaves six letters or more; what PyTorch writes below each error
-#: of a kernel; what stands before a traceback's error; a place in a file. docs/assets/rank.js has them.
-ENDING = "/(?<=.{6})(?:ing|e[sd]?|ations?)$/"
-SAME = r"/(CUDA error: .*?\S)\s*(?:Search for .cudaError|CUDA kernel errors might be).*/is"
-BEFORE = r"/^.*\b(?!ChildFailedError)(?=[A-Za-z.]*(?:Error|Exception|Warning|StopIteration): )/s"
-PLACE = r"""/"?(?:[\w.~-]*[/\\])+[\w.-]*\.\w+"?(?::\d+)?/g"""
-
 #: The worker of the theme's search (Material 9.7), and what it should say.
 MENDED = [
     # lunr takes two states of its index for one if their letters and numbers, run together, read the same, as
@@ -63,14 +56,13 @@ MENDED = [
     # Each word of a query is looked for as a beginning; a number is not: 0 begins most of them.
     (r"/(^[+-]|[~^]\d+$)/", r"/(^[+-]|[~^]\d+$|^\d+$)/"),
     # Of a traceback its error is looked for. What half of the book's names begin with tells nothing, nor does
-    # a single digit, nor what is below each error of a kernel. Words in quotation marks must all be there;
+    # a single digit. Words in quotation marks must all be there;
     # not so a name in marks, nor what a sentence or an error has in marks.
     (
         "search(e){if(e=e.replace(",
-        rf'search(e){{let asked=e;e=e.replace({BEFORE},"").replace({SAME},"$1").replace({PLACE}," ")'
-        r'.replace(/\btorch\.cuda\.(?=\w)|(?<!\S)\d(?!\S)/g,"");'
-        r"""/^\s*"[^"]*\s[^"]*"\s*$/.test(e)||(e=e.replace(/"/g," ")"""
-        r""".replace(/\bmulti(?:ple)?\b/gi,"several"));"""
+        r"search(e){let asked=e,rank=globalThis.overlapRank;e=rank?.errorOf(e)??e;"
+        r'e=e.replace(/\btorch\.cuda\.(?=\w)|(?<!\S)\d(?!\S)/g,"");'
+        r"""/^\s*"[^"]*\s[^"]*"\s*$/.test(e)||(e=e.replace(/"/g," "),e=rank?.several(e)??e);"""
         r"let names=this.names(e),han=/\p{sc=Han}/u.test(e);if(e=e.replace(",
     ),
     # A name as channels_last is one word, although its parts are found, too: where these do not stand
@@ -107,7 +99,7 @@ MENDED = [
         'k.every(l=>f[l]&&w.some(s=>s.startsWith(l.replace(/s$/,""))))?9:1},'
         r"cut(e,n){this.typed={};return e.replace(/(?<!\S)[a-z]{7,}(?=\*(?!\S))/gi,"
         "w=>{let l=w.toLowerCase();if(n.split(/_+/).includes(l))return w;"
-        f"l=l.replace({ENDING},'');"
+        "l=l.replace(globalThis.overlapRank?.ENDING??'','');"
         "this.typed[l]??=w;return l})},"
         r"names(e){return e.toLowerCase().match(/[a-z\d]+(?:_+[a-z\d]+)+/g)||[]},"
         r'spelled(e){if(e.split(" ").length>4)return e;let i=this.index,t=i.invertedIndex,'

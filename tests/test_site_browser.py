@@ -518,7 +518,9 @@ def test_a_comparison_says_what_a_reader_could_take_wrongly(visit):
     choices = page.get_by_role("combobox", name="compare with")
     choices.first.scroll_into_view_if_needed()
     choices.first.select_option("h100-80gb-hbm3")
-    playwright.expect(answer.locator(".ov-compared")).to_have_text(re.compile("do not differ"))
+    playwright.expect(answer.locator(".ov-compared")).to_have_text(
+        re.compile("do not differ"), timeout=30_000
+    )
     page.goto("timing/", wait_until="load")
     choices.first.scroll_into_view_if_needed()
     choices.first.select_option("h100-80gb-hbm3")
@@ -529,7 +531,7 @@ def test_a_comparison_says_what_a_reader_could_take_wrongly(visit):
     choices.first.scroll_into_view_if_needed()
     choices.first.select_option("h200-x4")
     told = "different axes: .* The numbers in the caption are those of 2 × H200"
-    playwright.expect(page.locator(".ov-compared").first).to_have_text(re.compile(told))
+    playwright.expect(page.locator(".ov-compared").first).to_have_text(re.compile(told), timeout=30_000)
 
 
 @pytest.mark.parametrize("width", [1440, 390])

@@ -280,33 +280,26 @@
   }
 
   const say = box => box.dispatchEvent(new CustomEvent("ov-shown", { bubbles: true }))
-  /* The numbers at a picture's axes, each with its place on its axis, from 0 to 100; draw.py makes an x axis thicker than its grid. */
-  const AXIS = /<line x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="\2" style="stroke:var\(--ov-grid\);stroke-width:1.2"/g
-  const NUMBER = /<text x="([\d.]+)" y="([\d.]+)" text-anchor="(middle|end)">([\d.,−×⁰-⁹]+[ M]*)<\/text>/g
-  const axesOf = svg => [...svg.matchAll(AXIS)].flatMap(([, ...ends]) => {
-    const [left, bottom, right] = ends.map(Number)
-    return [...svg.matchAll(NUMBER)].flatMap(([, x, y, anchor, number]) => {
-      if (anchor === "middle" && Math.abs(y - bottom - 13) < 0.2 && x > left - 20 && x < right + 20) return [[number, 100 * (x - left) / (right - left)]]
-      return anchor === "end" && Math.abs(left - x - 6) < 0.2 && y <= bottom + 4 ? [[number, 100 * y / bottom]] : []
-    })
-  })
-  const areAlike = (one, other) => one.length === other.length && one.every(([number, place], at) =>
-    number === other[at][0] && Math.abs(place - other[at][1]) < 3)
+  /* What the pictures of a run show, as data. */
+  const drawnIn = run => Promise.all(all(".ov-figure", run).map(async figure => {
+    const { pictures } = await runOf(run.dataset.machine, figure.closest(".ov-part").dataset.name)
+    return of(pictures, figure.dataset.part ?? "")
+  }))
+  const areAlike = ({ axes }, { axes: others }) => axes.length === others.length && axes.every(([low, high], at) =>
+    [low - others[at][0], high - others[at][1]].every(apart => Math.abs(apart) < 0.03 * (high - low)))
 
   /* Two pictures beside each other that are the same look as if the comparison had failed; on different axes, lengths compare nothing.
      Machines with as many GPUs share their axes. */
   const compared = async runs => {
-    const drawn = await Promise.all(runs.map(run => Promise.all(all(".ov-figure img", run).map(async ({ src }) => {
-      const answer = await fetch(src, { cache: "force-cache" })
-      return answer.text()
-    }))))
-    const [one, other] = drawn.map(texts => texts.join())
+    const drawn = await Promise.all(runs.map(drawnIn)), [one, other] = drawn
+    const [said, saidThere] = drawn.map((pictures, at) => JSON.stringify(pictures.map(({ alt, tables }) => [alt.replaceAll(runs[at].dataset.label, ""), tables])))
+    const isSame = one.length > 0 && said === saidThere
     const box = runs[0].parentElement, caption = box?.closest(".ov-snippet")?.nextElementSibling, sentences = []
-    if (one && one === other) sentences.push(translated("Both machines gave the same: the two pictures do not differ."))
-    else if (one && other && !areAlike(axesOf(one), axesOf(other))) {
+    if (isSame) sentences.push(translated("Both machines gave the same: the two pictures do not differ."))
+    else if (!one.every((picture, at) => areAlike(picture, other[at]))) {
       sentences.push(translated("The two pictures have different axes: compare the numbers, not the lengths."))
     }
-    if (one !== other && caption?.matches(".ov-caption:has(data)")) {
+    if (!isSame && caption?.matches(".ov-caption:has(data)")) {
       sentences.push(translated("The numbers in the caption are those of {0}.", runs[0].dataset.label))
     }
     if (!sentences.length) return

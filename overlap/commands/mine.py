@@ -28,7 +28,7 @@ from overlap.run.scrub import scrubbed
 from overlap.run.snippet import Snippet
 
 #: Another number where what pages show of a machine has other parts. Scripts ask for their digest alone.
-FORM = 5
+FORM = 6
 NAME = "mine.json"
 
 #: Recordings of what was measured here, by snippet and machine.

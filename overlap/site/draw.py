@@ -77,6 +77,12 @@ class Drawing:
         self._end = layout.place(self._legend())
         self.height = round(self._end)
 
+    @property
+    def axes(self) -> list[list[float]]:
+        """The ends of its axes that have numbers."""
+        scales = [scale for plot in self.layout.plots for scale in (plot.x, plot.y) if scale]
+        return [scale.ends for scale in scales]
+
     @cached_property
     def svg(self) -> str:
         """The text."""

@@ -68,9 +68,9 @@ def run(pictures: Pictures, recording: Recording, whose: str = "") -> dict:
 
     `line` and `provenance` say where it is from, `runs` how many it has. `outputs` are [rank in words where
     there are several, CSS class, text]. `pictures` have, by part and "" for the whole, `alt`, `sizes`, the
-    numbers (`tables`, and how many `more` there are), and of a reader's machine the SVG texts; `zh` has what
-    is other on a page in Chinese. `trace`, `timelines` and `raw` are addresses, empty where there are no such
-    files.
+    ends of `axes`, the numbers (`tables`, and how many `more` there are), and of a reader's machine the SVG
+    texts; `zh` has what is other on a page in Chinese. `trace`, `timelines` and `raw` are addresses, empty
+    where there are no such files.
     """
     name = recording.snippet
     label = whose + hardware.label(recording.machine)
@@ -248,6 +248,7 @@ def _pictures(pictures: Pictures, recording: Recording, whose: str, is_timeline:
         one = {
             "alt": template.format(summary=summary, machine=machine, words=drawn["words"]),
             "sizes": drawn["sizes"],
+            "axes": drawn["axes"],
             "tables": [] if is_timeline else list(map(_table, drawn["tables"])),
             "more": drawn["more"],
         }

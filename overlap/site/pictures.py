@@ -32,7 +32,7 @@ class Pictures:
         self._missing: dict[str, None] = {}
 
     def of(self, recording: Recording) -> dict:
-        """`sizes` of both widths, `words`, `tables` of numbers and how many `more` there are.
+        """`sizes` of both widths, ends of `axes`, `words`, `tables` of numbers and how many `more` there are.
 
         The same by name of its `parts`, which `plot` returns beside it. `explored` names the parts that are
         timelines to explore, "" for the whole; such a part is not drawn. Empty where the snippet draws none.
@@ -173,6 +173,7 @@ def _placed(declared, beside: list) -> dict:
         drawing = placed(declared, width, beside)
         picture["drawings"][variant] = drawing
         picture["sizes"][variant] = [drawing.width, drawing.height]
+    picture["axes"] = drawing.axes
     series = numbers.read(declared)
     picture["tables"], picture["more"] = numbers.tables(series)
     picture["words"] = numbers.in_words(series)

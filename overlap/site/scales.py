@@ -58,6 +58,12 @@ class Scale:
             low, high, at = math.log10(low), math.log10(high), math.log10(max(value, 1e-300))
         return self.start + (at - low) / (high - low) * (self.end - self.start)
 
+    @property
+    def ends(self) -> list[float]:
+        """Both, on a logarithmic axis as powers of ten: equal differences of them are equal lengths."""
+        ends = (self.low, self.high)
+        return [float(f"{math.log10(end) if self.log else end:.4g}") for end in ends]
+
     def shows(self, value: float | None) -> bool:
         """Whether it is a number within the ends."""
         if value is None or not math.isfinite(value) or (self.log and value <= 0):

@@ -1403,7 +1403,7 @@ def test_a_split_model_goes_on_from_its_checkpoint_unless_gradients_hold_moments
     on_ranks(2, str(tmp_path / "file.py"), str(tmp_path / "saved"), way)
 
 
-#: On two ranks of the CPU: is an embedding or a head whole between the passes?
+#: On two ranks of the CPU: is an embedding or a head whole in the layers, and between the passes?
 VOCABULARY = """
 import torch.distributed as dist
 from torch import nn
@@ -1434,17 +1434,26 @@ dist.init_process_group("gloo")
 rank, mesh = dist.get_rank(), dist.device_mesh.init_device_mesh("cpu", (2,))
 tokens = torch.arange(16).view(2, 8)
 cases = [
-    (False, lambda model: model.layers, [False, False]),
-    (False, lambda model: [*model.layers, model.embed, model.head], [True, True]),
-    (True, lambda model: model.layers, [False, False]),
-    (True, lambda model: [*model.layers, [model.embed, model.head]], [True, True]),
+    (False, lambda model: model.layers, True, True),
+    (False, lambda model: [*model.layers, model.embed, model.head], False, False),
+    (True, lambda model: model.layers, True, True),
+    (True, lambda model: [*model.layers, [model.embed, model.head]], True, False),  # saves nothing in a pass
 ]
-for tied, blocks, freed in cases:
+for tied, blocks, in_layers, between in cases:
     whole, model = new(tied), new(tied)
     split(model, blocks(model), mesh)
+    seen = []
+    ends = (model.embed, model.head)
+    whole_now = lambda *_: seen.extend(not isinstance(layer.weight, DTensor) for layer in ends)
+    for layer in model.layers:
+        layer.register_forward_hook(whole_now)
+        layer.register_full_backward_hook(whole_now)
     loss = nn.functional.cross_entropy(model(tokens[rank]).float(), tokens[rank])
-    assert [isinstance(layer.weight, DTensor) for layer in (model.embed, model.head)] == freed
+    assert seen == [in_layers] * 4
+    whole_now()
+    assert seen[4:] == [between] * 2
     loss.backward()
+    assert seen[6:] == [in_layers] * 4
     nn.functional.cross_entropy(whole(tokens.flatten()), tokens.flatten()).backward()
     for mine, other in zip(model.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(mine.grad.full_tensor(), other.grad, rtol=0.1, atol=2e-3)
@@ -1454,7 +1463,8 @@ dist.destroy_process_group()
 """
 
 
-def test_embedding_and_head_are_freed_between_the_passes_if_they_are_blocks(tmp_path, pasted):
+def test_embedding_and_head_are_freed_in_the_layers_only_if_each_is_a_block(tmp_path, pasted):
+    """If they share a weight, one group of both has it whole in each layer of both passes."""
     assert callable(pasted("split")["split"])
     (tmp_path / "file.py").write_text(Paste("", 0, "split", "").code(ROOT) + "\n" + VOCABULARY)
     on_ranks(2, str(tmp_path / "file.py"))

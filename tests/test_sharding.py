@@ -922,9 +922,10 @@ def test_one_norm_clips_over_meshes_and_stages(tmp_path, monkeypatch):
     assert (one**2 + other**2) ** 0.5 == pytest.approx(told["norm"], rel=1e-5)
 
 
-#: Two ranks of the CPU, each with a layer of its own of one group: what gradients they get. Then float16.
+#: Two ranks of the CPU, with layers of their own in one group: what gradients they get. Then float16.
 BRANCHES = """
 import copy, json, os
+from io import BytesIO
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -941,26 +942,35 @@ class Two(nn.Module):
 
     def forward(self, x, way, number):
         y = (self.b if number else self.a)(x)
+        if "both" in way and number == 0:  # this rank uses both layers, the other only the second
+            y = y + self.b(x)
         return y + 0 * sum(p.sum() for p in self.parameters()) if way == "zeros" else y
 
+ways = ("nothing", "zeros", "option", "option, both")
 told = {}
-for way in ("nothing", "zeros", "option"):
+for way in os.environ.get("WAYS", ";".join(ways)).split(";"):
     torch.manual_seed(0)
     whole, x = Two(), torch.ones(2, 4)
     model = fully_shard(copy.deepcopy(whole), mesh=mesh)
-    if way == "option":
+    if "option" in way:
         if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):
             continue
         model.set_reduce_scatter_unused_params(True)
     model(x * (rank + 1), way, rank).sum().backward()
     for number in range(2):
-        (whole(x * (number + 1), "zeros", number).sum() / 2).backward()
+        given = way if "both" in way else "zeros"
+        (whole(x * (number + 1), given, number).sum() / 2).backward()
     pairs = zip(model.named_parameters(), whole.parameters(), strict=True)
     off = {}
     for (name, mine), other in pairs:
         off[name] = None if mine.grad is None else float((mine.grad.full_tensor() - other.grad).abs().max())
     told[way] = [None] * 2
     dist.all_gather_object(told[way], off)
+
+saved = BytesIO()
+torch.save(model.state_dict(), saved)
+loaded = torch.load(BytesIO(saved.getvalue()))
+told["saved"] = {name: list(weight.to_local().shape) for name, weight in loaded.items()}
 
 half = MixedPrecisionPolicy(torch.float16, reduce_dtype=torch.float32)
 model = fully_shard(nn.Linear(4, 4), mesh=mesh, mp_policy=half)
@@ -1001,7 +1011,19 @@ def test_a_layer_that_one_rank_uses_gets_anothers_gradient(branches):
     assert min(first["a.weight"], second["b.weight"]) >= 0.5
 
 
-@pytest.mark.parametrize("way", ["zeros", "option"])
+def test_a_layer_that_one_rank_does_not_use_ends_the_job(tmp_path, monkeypatch):
+    """Rank 0 uses both layers, rank 1 one: the gradients of the group have other sizes."""
+    (tmp_path / "runner.py").write_text(BRANCHES)
+    monkeypatch.setenv("WAYS", "both")
+    with pytest.raises(AssertionError, match="collective mismatch"):
+        on_ranks(2, str(tmp_path / "runner.py"))
+
+
+def test_to_save_a_split_models_state_dict_writes_a_ranks_part(branches):
+    assert branches["saved"] == {"a.weight": [2, 4], "b.weight": [2, 4]}
+
+
+@pytest.mark.parametrize("way", ["zeros", "option", "option, both"])
 def test_layers_that_only_some_ranks_use_get_their_gradients(branches, way):
     if way not in branches:
         pytest.skip("this PyTorch has no set_reduce_scatter_unused_params")

@@ -255,7 +255,7 @@ def test_a_smaller_batch_is_tried_when_the_larger_is_gone(late, pasted):
         second = torch.empty_like(first)
         return first, second
 
-    fits = pasted("rows_that_fit")["rows_that_fit"]
+    fits = pasted("batch_that_fits")["batch_that_fits"]
     assert fits(step, 16) == 4 and tried == [16, 8, 4]
     late.limit(0)
     with pytest.raises(RuntimeError, match="not even one"):

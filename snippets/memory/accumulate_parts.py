@@ -6,7 +6,7 @@
 # timeout = 180
 # few = { h100-80gb-hbm3 = "one run so far" }
 # ///
-"""One batch, or the same rows in parts whose gradients add up: peak, time, gradients."""
+"""One batch, or micro-batches whose gradients add up: peak, time, gradients."""
 
 from functools import partial
 from statistics import median
@@ -103,7 +103,7 @@ def plot(results: dict, ceilings: dict):
     ms = [results["ms"][str(n)] for n in parts]
     panels = []
     for label, y in {"peak, GiB": peaks, "ms": ms}.items():
-        x = Axis("parts of one batch", log=True, ticks=ticks)
+        x = Axis("micro-batches", log=True, ticks=ticks)
         panels.append(Panel([Line(parts, y, label)], x, Axis(label, low=0)))
     return Picture(panels, columns=2)
 

@@ -7,7 +7,7 @@
 # take = ["computed_twice", "AtOnce"]
 # take_on_cpu = ["computed_twice", "AtOnce"]
 # ///
-"""The loss of a large vocabulary, at once or in parts: gradients, peak and time."""
+"""The loss of a large vocabulary, at once or in chunks: gradients, peak and time."""
 
 from collections.abc import Callable
 from functools import partial
@@ -204,7 +204,7 @@ def plot(results: dict, ceilings: dict):
                     row.get("peak", 0) / 1e9 if unit != "ms" else results["ms"][name]
                 )
             lines.append(Line([1, *parts], y, title))
-        x = Axis("parts of the loss", log=True, ticks=ticks)
+        x = Axis("chunks of the loss", log=True, ticks=ticks)
         panels.append(Panel(lines, x, Axis(unit, low=0)))
     return Picture(panels, columns=2)
 

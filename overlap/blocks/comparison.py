@@ -138,7 +138,7 @@ def _sides(node: ast.AST, scopes: Sequence[Mapping]) -> str:
 
 
 def _side(node: ast.AST, scopes: Sequence[Mapping], unit_of_it: str) -> str:
-    """`loader = 63.9 ms`; of a number, and of what is long, the value."""
+    """`loader = 63.9 ms`; of a number, of a formula and of what is long, the value."""
     if factored(node)[0] is not None:
         return _other_side(node, scopes, unit_of_it)
     name, value = _told(node, scopes, unit_of_it)
@@ -152,16 +152,21 @@ def _other_side(node: ast.AST, scopes: Sequence[Mapping], unit_of_it: str) -> st
 
 
 def _told(node: ast.AST, scopes: Sequence[Mapping], unit_of_it: str) -> tuple[str, str]:
-    """Its words, none of a number and of what is long, and its value."""
+    """Its words, none of a number, of a formula and of what is long, and its value."""
     if _is_literal(node):
         return "", _value(node, scopes, unit_of_it)
     factor, quantity = factored(node)
     name = named(quantity)
-    name = name if len(name) <= _LONGEST_SIDE else ""
+    name = "" if is_formula(name) or len(name) > _LONGEST_SIDE else name
     if factor is not None:
         of_one = _value(quantity, scopes, unit(quantity))
         name = f"{show(factor)} × {name}, {of_one}" if name else f"{show(factor)} × {of_one}"
     return name, _value(node, scopes, unit(node))
+
+
+def is_formula(name: str) -> bool:
+    """Whether a name has parts that no words stand for: a reader of values does not ask for it."""
+    return "(" in name or "[" in name
 
 
 def _is_literal(node: ast.AST) -> bool:

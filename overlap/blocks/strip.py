@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from overlap.blocks.comparison import ORDERS, compared, factored, named, unit
+from overlap.blocks.comparison import ORDERS, compared, factored, is_formula, named, unit
 from overlap.book.statistic import middle, show
 from overlap.run.hardware import label
 
@@ -69,7 +69,7 @@ class Strip:
     @property
     def is_formula(self) -> bool:
         """Whether its name is one."""
-        return "(" in self.name or "[" in self.name
+        return is_formula(self.name)
 
     @property
     def words(self) -> str:

@@ -553,10 +553,14 @@ def test_two_machines_beside_each_other(visit, shown, width):
     boxes = [figures.nth(i).bounding_box() for i in range(2)]
     assert len({each["x"] for each in boxes}) == (2 if width > 1000 else 1)
     assert max(each["x"] + each["width"] for each in boxes) <= width
+    drawn = "runs => runs.map(run => run.querySelector('img').src.split('/').pop())"
+    assert name == "streams/one_stream_is_serial", "on 1 × H100 it takes longer"
+    assert runs.evaluate_all(drawn) == [f"{name[8:]}-wide{end}.svg" for end in ("-compared", "")]
     pick(page, "h200-x2")
     assert figures.count() == 2
     choice.select_option("")
     playwright.expect(figures).to_have_count(1)
+    assert runs.evaluate_all(drawn) == [f"{name[8:]}-wide.svg"]
 
 
 def test_where_no_file_can_be_read_a_page_shows_its_machine(visit, site, browser):

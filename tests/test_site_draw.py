@@ -1,5 +1,6 @@
 """Declared pictures: what they show as numbers, and their SVG."""
 
+import json
 import math
 import re
 from typing import Any, get_args
@@ -10,6 +11,8 @@ from conftest import ROOT
 
 from overlap import OverlapError
 from overlap.book.book import Book
+from overlap.run.hardware import name_of
+from overlap.run.recording import dump, sealed, write
 from overlap.run.text import plain
 from overlap.site import numbers, svg
 from overlap.site.draw import _KINDS, NARROW, is_wait, placed
@@ -493,6 +496,29 @@ def test_a_page_asks_for_a_picture_and_what_cannot_be_drawn_is_named(small_book,
     assert re.fullmatch(expected, problem)
 
 
+def test_a_picture_has_its_own_axes_until_it_stands_beside_another_machine(small_book, template):
+    small_book.snippet("a/line", PLOT)
+    data = json.loads(small_book.commit("a/line", template, {"n": 8}, gpus=1).read_text())
+    data["machine"]["gpus"][0]["name"] = "NVIDIA H100"
+    data["profile"] = name_of(["NVIDIA H100"])
+    write(small_book.path("a/line", data["profile"]), dump(sealed(data)))
+    small_book.commit("a/line", template, {"n": 3}, gpus=1)
+    small_book.commit("a/line", template, {"n": 50}, gpus=2)
+    pictures = Pictures(small_book.book("never"))
+    slow, fast = (pictures.book.recordings("a/line")[machine] for machine in ("h200", "h100"))
+
+    def ends(recording, variant: str) -> tuple[float, float]:
+        (plot,) = pictures.of(recording)["drawings"][variant].layout.plots
+        return plot.y.low, plot.y.high
+
+    assert ends(slow, "wide")[1] < 3.5 and 8 <= ends(slow, "wide-compared")[1] < 9
+    assert list(pictures.of(slow)["sizes"]) == ["wide", "wide-compared", "narrow", "narrow-compared"]
+    assert ends(fast, "wide") == ends(slow, "wide-compared"), "one of them has room for both"
+    assert list(pictures.of(fast)["sizes"]) == ["wide", "narrow"], "no second file of the same picture"
+    assert "8" in re.findall(r">(\d+)</text>", pictures.svg(slow, "", "wide-compared"))
+    assert "8" not in re.findall(r">(\d+)</text>", pictures.svg(slow, "", "wide"))
+
+
 def test_numbers_behind_bars_of_one_name_have_as_many_digits():
     def behind(values: dict) -> list[str]:
         return re.findall(
@@ -680,13 +706,17 @@ def test_kernels_that_alone_take_longer_than_the_step_leave_no_gap():
 
 
 @pytest.mark.parametrize("name", ["machine/hbm_bandwidth", "graphs/cuda_graph_capture", "clinic/six_faults"])
-def test_machines_with_as_many_gpus_stand_on_one_scale(name):
+def test_machines_with_as_many_gpus_stand_on_one_scale_beside_each_other(name):
     """Else a reader who compares them would compare lengths of different units."""
     book = Book(ROOT, "never")
     pictures, recordings = Pictures(book), book.recordings(name)
     grids = []
     for machine in ("h200", "h100-80gb-hbm3"):
-        parts = ("", *pictures.of(recordings[machine])["parts"])
-        svgs = [pictures.svg(recordings[machine], part, "wide") for part in parts]
+        picture = pictures.of(recordings[machine])
+        parts = {"": picture, **picture["parts"]}
+        variants = {
+            part: [each for each in drawn["sizes"] if "wide" in each] for part, drawn in parts.items()
+        }
+        svgs = [pictures.svg(recordings[machine], part, each[-1]) for part, each in variants.items()]
         grids.append([re.findall(r"<line [^>]*--ov-grid[^>]*>", text) for text in svgs])
     assert any(grids[0]) and grids[0] == grids[1]

@@ -98,19 +98,29 @@
 
   const address = path => path && new URL(path, ROOT).href
 
-  const fillFigure = (figure, name, { pictures, machine, timelines }) => {
-    const which = figure.dataset.part ?? "", english = of(pictures, which), chinese = isChinese() ? english?.zh : undefined
-    const picture = { timelines, ...english, ...chinese }
-    if (!picture.sizes?.wide) return figure.remove()
-    const image = figure.querySelector("img"), source = figure.querySelector("source")
-    for (const [element, attribute, variant] of [[image, "src", "wide"], [source, "srcset", "narrow"]]) {
+  const pictureOf = (figure, { pictures, timelines }) => {
+    const english = of(pictures, figure.dataset.part ?? ""), chinese = isChinese() ? english?.zh : undefined
+    return { timelines, ...english, ...chinese, isChinese: Boolean(chinese) }
+  }
+
+  /* Beside another machine it stands on axes that have room for both; where these are its own, that is no other file. */
+  const putDrawing = (figure, name, machine, picture, isCompared = false) => {
+    const which = figure.dataset.part ?? "", image = figure.querySelector("img"), source = figure.querySelector("source")
+    for (const [element, attribute, form] of [[image, "src", "wide"], [source, "srcset", "narrow"]]) {
+      const variant = isCompared && picture.sizes[`${form}-compared`] ? `${form}-compared` : form
       const [width, height] = picture.sizes[variant]
-      const file = `generated/pictures/${machine}/${name}${which && "-"}${which}-${variant}${chinese ? ".zh" : ""}.svg`
+      const file = `generated/pictures/${machine}/${name}${which && "-"}${which}-${variant}${picture.isChinese ? ".zh" : ""}.svg`
       element.setAttribute(attribute, isMine(machine) ? `data:image/svg+xml,${encodeURIComponent(picture[variant])}` : address(file))
       element.setAttribute("width", width)
       element.setAttribute("height", height)
     }
-    image.alt = picture.alt
+  }
+
+  const fillFigure = (figure, name, run) => {
+    const picture = pictureOf(figure, run), { machine } = run
+    if (!picture.sizes?.wide) return figure.remove()
+    putDrawing(figure, name, machine, picture)
+    figure.querySelector("img").alt = picture.alt
     figure.dataset.timelines = isMine(machine) ? "" : address(picture.timelines)
     if (!figure.dataset.timelines) figure.querySelector(".ov-explorable")?.remove()
   }
@@ -240,7 +250,15 @@
     const run = wanted === firstOf() ? copy(box) : await drawn(box, wanted) ?? await stayed(box, wanted)
     const other = all(".ov-machines select", box.parentElement)[1]?.value
     const second = other && other !== run.dataset.machine && await drawn(box, other)
-    return second ? [run, second] : [run]
+    if (!second) return [run]
+    for (const each of [run, second]) {
+      for (const figure of all(".ov-figure", each)) {
+        const { name } = figure.closest(".ov-part").dataset, made = await runOf(each.dataset.machine, name)
+        const picture = made && pictureOf(figure, made)
+        if (picture?.sizes) putDrawing(figure, name, made.machine, picture, true)
+      }
+    }
+    return [run, second]
   }
 
   /* A sentence about one machine names it, or says only of how many GPUs of the picked model it speaks. */
@@ -289,7 +307,7 @@
     [low - others[at][0], high - others[at][1]].every(apart => Math.abs(apart) < 0.03 * (high - low)))
 
   /* Two pictures beside each other that are the same look as if the comparison had failed; on different axes, lengths compare nothing.
-     Machines with as many GPUs share their axes. */
+     Machines with as many GPUs then share their axes. */
   const compared = async runs => {
     const drawn = await Promise.all(runs.map(drawnIn)), [one, other] = drawn
     const [said, saidThere] = drawn.map((pictures, at) => JSON.stringify(pictures.map(({ alt, tables }) => [alt.replaceAll(runs[at].dataset.label, ""), tables])))

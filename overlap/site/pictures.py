@@ -34,6 +34,8 @@ class Pictures:
     def of(self, recording: Recording) -> dict:
         """`sizes` of both widths, ends of `axes`, `words`, `tables` of numbers and how many `more` there are.
 
+        `wide` and `narrow` stand alone: their axes are as long as their own values need. Beside that of
+        another machine stand `wide-compared` and `narrow-compared`, where these have other `axes`.
         The same by name of its `parts`, which `plot` returns beside it. `explored` names the parts that are
         timelines to explore, "" for the whole; such a part is not drawn. Empty where the snippet draws none.
         """
@@ -103,13 +105,15 @@ class Pictures:
 
     def _picture(self, recording: Recording) -> dict:
         declared, parts = self.declared(recording)
-        others = [self.declared(other) for other in self._beside(recording)]
+        beside = [[self.declared(each) for each in group] for group in self._beside(recording)]
         try:
-            picture = _placed(declared, [whole for whole, _ in others])
+            picture = _placed(declared, *([whole for whole, _ in group] for group in beside))
             timed = {"": declared, **parts} if trace.timelines(recording.result) else {}
             picture["explored"] = [name for name, each in timed.items() if can_explore(each)]
             picture["parts"] = {
-                name: _placed(part, [parts[name] for _, parts in others if name in parts])
+                name: _placed(
+                    part, *([parts[name] for _, parts in group if name in parts] for group in beside)
+                )
                 for name, part in parts.items()
                 if name not in picture["explored"]
             }
@@ -120,28 +124,32 @@ class Pictures:
     def _translated(self, recording: Recording, wanted: list[str]) -> dict[str, dict]:
         """These parts of it in Chinese. A label that has none stays as it is, and is a problem."""
         translator = chinese.Translator(chinese.labels(self.book.root))
-        wholes = [self.declared(each) for each in (recording, *self._beside(recording))]
+        groups = [
+            [self.declared(each) for each in group] for group in ([recording], *self._beside(recording))
+        ]
         drawn = {}
         for part in wanted:
-            of_part = [parts.get(part) if part else whole for whole, parts in wholes]
-            if of_part[0] is not None:
-                picture, *beside = map(translator.picture, filter(None, of_part))
-                drawn[part] = {**_placed(picture, beside), "picture": picture}
+            of_part = [[parts.get(part) if part else whole for whole, parts in group] for group in groups]
+            own, *beside = ([*map(translator.picture, filter(None, group))] for group in of_part)
+            if own:
+                drawn[part] = {**_placed(own[0], *beside), "picture": own[0]}
         where = self.book.snippets[recording.snippet].path
         for label in translator.missing:
             reason = f"plot() has the label {label!r}, and a page in Chinese shows it"
             self._missing[f"{where}: {reason}; add its Chinese to {chinese.FILE}"] = None
         return drawn
 
-    def _beside(self, recording: Recording) -> list[Recording]:
-        """What a reader puts beside it, on the same scale: other machines with as many GPUs, and its twin.
+    def _beside(self, recording: Recording) -> tuple[list[Recording], list[Recording]]:
+        """What stands beside it on the same scale: its twin, always; other machines where a reader compares.
 
-        A twin is the fixed program of a broken one, or the other way round.
+        A twin is the fixed program of a broken one, or the other way round. Other machines have as many GPUs.
         """
         names = recording.snippet, twin_of(recording.snippet)
         drawn = [name for name in names if name in self.book.snippets and self.book.snippets[name].draws]
         there = [other for name in drawn for other in self.book.recordings(name).values()]
-        return [other for other in there if other.gpus == recording.gpus and other is not recording]
+        others = [other for other in there if other.gpus == recording.gpus and other is not recording]
+        twins = [other for other in others if other.machine == recording.machine]
+        return twins, [other for other in others if other.machine != recording.machine]
 
     def declared(self, recording: Recording) -> tuple:
         """What `plot(results, ceilings)` returns for a recording: a picture, and {name: other}."""
@@ -167,13 +175,17 @@ class Pictures:
         return OverlapError(f"{raised_at(error, snippet)}: {why}; {remedy}")
 
 
-def _placed(declared, beside: list) -> dict:
-    picture: dict = {"drawings": {}, "sizes": {}}
+def _placed(declared, beside: list, compared: list) -> dict:
+    picture: dict = {"drawings": {}}
     for variant, width in WIDTHS.items():
-        drawing = placed(declared, width, beside)
-        picture["drawings"][variant] = drawing
-        picture["sizes"][variant] = [drawing.width, drawing.height]
-    picture["axes"] = drawing.axes
+        alone = placed(declared, width, beside)
+        picture["drawings"][variant] = alone
+        together = placed(declared, width, [*beside, *compared]) if compared else alone
+        if together.axes != alone.axes:
+            picture["drawings"][f"{variant}-compared"] = together
+    sizes = {name: [drawing.width, drawing.height] for name, drawing in picture["drawings"].items()}
+    picture["sizes"] = sizes
+    picture["axes"] = together.axes
     series = numbers.read(declared)
     picture["tables"], picture["more"] = numbers.tables(series)
     picture["words"] = numbers.in_words(series)

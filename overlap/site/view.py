@@ -31,7 +31,7 @@ from overlap.book.verdict import MARKS, Verdict
 from overlap.run import hardware
 from overlap.run.text import plain
 from overlap.site import FOLDER, layers, machines, raw, svg
-from overlap.site.draw import NARROW
+from overlap.site.draw import NARROW, WIDTHS
 from overlap.site.pictures import Pictures
 from overlap.site.unbroken import unbroken
 
@@ -294,7 +294,8 @@ class View:
         in_chinese = language.is_chinese(self.path)
         end = ".zh.svg" if in_chinese else ".svg"
         file = f"{name}-{part}" if part else name
-        for variant, (width, height) in sizes.items():
+        for variant in WIDTHS:
+            width, height = sizes[variant]
             source = self.link(f"pictures/{machine}/{file}-{variant}{end}")
             if not source:
                 drawn = self.site.pictures.svg(self.book.recordings(name)[machine], part, variant, in_chinese)

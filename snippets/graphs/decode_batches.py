@@ -6,7 +6,7 @@
 # timeout = 120
 # few = { h100-80gb-hbm3 = "one run so far" }
 # ///
-"""Write many texts at once: what a token costs by the number of texts in a batch."""
+"""Write many sequences at once: what a token costs by the size of the batch."""
 
 from functools import partial
 from statistics import median
@@ -102,7 +102,7 @@ def plot(results: dict, ceilings: dict):
             row["texts"] * 1e9 * ceilings["hbm_gb_s"] / sum(row["bytes"].values())
             for row in rows
         ]
-    labels = {"xlabel": "texts in a batch", "ylabel": "tokens per second, of all"}
+    labels = {"xlabel": "sequences in a batch", "ylabel": "tokens per second, of all"}
     return sweep(texts, lines, limits, xlog=True, ylog=True, **labels)
 
 

@@ -157,7 +157,7 @@ def derive(results: dict) -> dict:
 def plot(results: dict, ceilings: dict):
     values = {}
     for row in results["rows"]:
-        name = "one text" if row["texts"] == 1 else f"{row['texts']} texts"
+        name = "one sequence" if row["texts"] == 1 else f"{row['texts']} sequences"
         values[name] = dict(row["us"])
     return bars(values, {}, "µs a step")
 

@@ -5,7 +5,7 @@
 # gpus = [1]
 # timeout = 120
 # ///
-"""Larger models, and more texts at once: when do launches stop to decide a token?"""
+"""Larger models, and more sequences at once: when do launches stop to decide a token?"""
 
 from functools import partial
 from statistics import median

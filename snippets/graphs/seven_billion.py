@@ -417,7 +417,7 @@ def plot(results: dict, ceilings: dict):
             "at the memory's bandwidth": [1e3 * r["texts"] / t for r, t in pairs]
         }
     picture = Picture([Panel([*marks, *limits(limit)], Axis("ms per token"))])
-    labels = {"xlabel": "texts in a batch", "ylabel": "tokens per second, of all"}
+    labels = {"xlabel": "sequences in a batch", "ylabel": "tokens per second, of all"}
     texts = [row["texts"] for row in rows]
     more = sweep(texts, rates, allowed, xlog=True, ylog=True, **labels)
     return picture, {"texts": more}

@@ -151,7 +151,7 @@ def plot(results: dict, ceilings: dict):
     if "hbm_gb_s" in ceilings:
         least = sum(results["bytes"].values()) / ceilings["hbm_gb_s"] / 1e6
         limit = {"at the memory's bandwidth": least}
-    marks = [Bars(ms, "one text"), *limits(limit)]
+    marks = [Bars(ms, "one sequence"), *limits(limit)]
     return Picture([Panel(marks, Axis("ms per token"))])
 
 

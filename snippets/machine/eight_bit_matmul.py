@@ -134,7 +134,7 @@ def plot(results: dict, ceilings: dict):
                 limits.append(min(read, ceilings[f"{name}_tflop_s"]))
             label = f"ceiling of {words[name]}"
             marks.append(Line(counts, limits, label, False, "4 2", color="ceiling"))
-    x = Axis("rows", log=True, ticks={count: f"{count:,}" for count in counts})
+    x = Axis("rows (tokens)", log=True, ticks={count: f"{count:,}" for count in counts})
     return Picture([Panel(marks, x, Axis("TFLOP/s", log=True))])
 
 

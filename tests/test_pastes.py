@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -2161,6 +2162,66 @@ def test_a_formula_of_pycudas_is_right_and_refuses_what_it_would_misread(pasted)
     torch.testing.assert_close(z, x + 2 * y)
 
 
+@pytest.mark.parametrize("elements", [0, 1, 15, 16, 17, 1000, 1003])
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+def test_chunks_both_ways_leave_nothing_out(elements, dtype, pycuda, pasted, monkeypatch):
+    host, back = np.arange(elements).astype(dtype), np.zeros(elements, dtype)
+    memory, diary, limit = bytearray(2 * host.nbytes), [], 16 + host.nbytes
+
+    def place(address):
+        assert 16 <= address <= limit + host.nbytes
+        return address - 16
+
+    def htod(address, array, stream):
+        diary.append(("there", stream.name, array.size))
+        memory[place(address) : place(address) + array.nbytes] = array.tobytes()
+
+    def dtoh(array, address, stream):
+        diary.append(("back", stream.name, array.size))
+        array[:] = np.frombuffer(bytes(memory[place(address) : place(address) + array.nbytes]), dtype)
+
+    def work(out, x, n, stream):
+        diary.append(("work", stream.name, n))
+        read = np.frombuffer(bytes(memory[place(x) : place(x) + n * host.itemsize]), dtype)
+        memory[place(out) : place(out) + n * host.itemsize] = (2 * read).astype(dtype).tobytes()
+
+    monkeypatch.setattr(pycuda.driver, "memcpy_htod_async", htod, raising=False)
+    monkeypatch.setattr(pycuda.driver, "memcpy_dtoh_async", dtoh, raising=False)
+    waited = []
+    streams = [SimpleNamespace(name=i, synchronize=partial(waited.append, i)) for i in range(3)]
+    pasted("both_ways")["both_ways"](host, back, 16, limit, work, streams)
+    np.testing.assert_array_equal(back, 2 * host)
+    assert waited == [0, 1, 2]
+    steps = [diary[i : i + 3] for i in range(0, len(diary), 3)]
+    assert len(steps) <= 16
+    for i, step in enumerate(steps):
+        assert [name for name, _, _ in step] == ["there", "work", "back"]
+        assert {(stream, n) for _, stream, n in step} == {(i % 3, step[0][2])}, "in one stream, in order"
+
+
+@pytest.mark.gpu
+def test_chunks_both_ways_leave_nothing_out_on_a_gpu(pasted):
+    pytest.importorskip("pycuda.driver", exc_type=ImportError)
+    with pasted("torch_context")["torch_context"](0) as driver:
+        twice = pasted("check_launch", "pycuda_double")["twice"]("cuda:0")
+        host = driver.pagelocked_empty(1_000_003, np.float32)
+        back = driver.pagelocked_empty(1_000_003, np.float32)
+        host[:], back[:] = np.arange(len(host)), 0
+        there, result = (driver.mem_alloc(host.nbytes) for _ in range(2))
+        streams = [driver.Stream(1) for _ in range(3)]
+
+        def work(out, x, n, stream):
+            driver.memcpy_dtod_async(out, x, 4 * n, stream)
+            twice.prepared_async_call((n // 256 + 1, 1, 1), (256, 1, 1), stream, out, n)
+
+        pasted("both_ways")["both_ways"](host, back, there, result, work, streams)
+        np.testing.assert_array_equal(back, 2 * np.arange(len(host), dtype=np.float32))
+        there.free()
+        result.free()
+        for array in (host, back):
+            array.base.free()
+
+
 @pytest.mark.gpu
 def test_a_kernel_of_pycudas_refuses_a_tensor_of_another_stream_or_device(pasted):
     pytest.importorskip("pycuda.driver", exc_type=ImportError)
@@ -2308,7 +2369,6 @@ def test_a_kernel_by_cuda_core_doubles_in_pytorchs_stream(pasted):
 @pytest.mark.gpu
 def test_pycuda_reads_a_tensor_in_the_box_and_attributes_beside_it(pasted):
     pytest.importorskip("pycuda.driver", exc_type=ImportError)
-    import numpy as np
     import pycuda.driver as driver
 
     x, host = torch.arange(4.0, device="cuda"), np.empty(4, np.float32)

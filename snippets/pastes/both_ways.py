@@ -1,0 +1,17 @@
+"""A page-locked array through a kernel, chunk by chunk, so that copies both ways run at once."""
+
+from itertools import cycle
+
+import pycuda.driver as driver
+
+
+def both_ways(host, back, there, result, work, streams, chunks=16):
+    size = max(1, -(-host.size // chunks))  # the last chunk may be shorter
+    for start, stream in zip(range(0, host.size, size), cycle(streams), strict=False):
+        part = slice(start, start + size)
+        x, out = (int(buffer) + start * host.itemsize for buffer in (there, result))
+        driver.memcpy_htod_async(x, host[part], stream)
+        work(out, x, host[part].size, stream)
+        driver.memcpy_dtoh_async(back[part], out, stream)
+    for stream in streams:
+        stream.synchronize()

@@ -544,12 +544,20 @@ def test_groups_have_so_many_blocks_and_prefetch_asks_for_the_next(small, monkey
     assert groups == [2, 2, 1, "root"] and asked == [2, 2, 2, 1, 0]
 
 
-def test_a_run_that_kept_no_timelines_says_nothing_of_a_profiled_step(recorded):
-    """Further runs keep none, and a step of 0 ms would be the least of all runs."""
-    result = recorded("training/fsdp_step_profile")["h200-x2"]
-    without = {name: value for name, value in result.items() if name != "timelines"}
-    assert fsdp_step_profile.derive(result)["profiled_ms"]["fsdp"] > 10
-    assert "profiled_ms" not in fsdp_step_profile.derive(without)
+def test_the_bars_of_a_step_are_as_long_as_without_a_profiler(recorded):
+    """Kernels are as long as in the profile; exchanges and pauses share what is left of the timed step."""
+    result = recorded("training/fsdp_account")["h200-x2"]
+    _, parts = fsdp_account.plot(result, {})
+    kernels, alone, waits = (mark.values for mark in parts["unprofiled"].panels[0].marks)
+    names = {"DDP, 2,048": "ddp_few", "FSDP, 2,048": "fsdp_few", "DDP, 8,192": "ddp_many"}
+    names |= {"FSDP, 8,192": "fsdp_many"}
+    assert list(kernels) == [f"{row} tokens" for row in names]
+    for row, long in kernels.items():
+        name = names[row.removesuffix(" tokens")]
+        profiled, timed = result["profiled"][name]["ms"], result["before"]["ms"][name]
+        assert long == profiled["kernels"] and 0 <= alone[row] <= profiled["exposed"]
+        assert waits[row] >= 0 and abs(long + alone[row] + waits[row] - timed) < 1e-6
+    assert waits["FSDP, 2,048 tokens"] < result["profiled"]["fsdp_few"]["ms"]["idle"]
 
 
 def test_the_cpu_s_part_of_a_step_is_split_by_phase_and_by_group(small, where):

@@ -1601,7 +1601,7 @@ def test_a_chapter_has_a_low_step_and_its_answer_is_not_long(visit, chapters, wi
         assert found["high"] <= most, path
         assert found["evidence"] <= 6000 or width == 390, path
         page.close()
-    assert len(steps) == 11
+    assert len(steps) == 10
 
 
 @pytest.mark.parametrize("path", ["collectives/", "streams/"])

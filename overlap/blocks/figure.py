@@ -83,7 +83,7 @@ class Step(FigureBlock):
 
     The body says in a line what this part is, and how long it takes. The parts are those named `strip-…`
     that `plot` of the snippet returns. It stands above the chapter's first words, and is no numbered figure.
-    `step chapter/snippet part` shows the step of another snippet. A link says how it is made.
+    A link says how it is made.
     """
 
     kind: ClassVar[str] = "step"
@@ -93,12 +93,10 @@ class Step(FigureBlock):
         """Read the part and the line."""
         if not source.rows():
             raise source.refuse("a step needs a line", "say in its body what this chapter's part of it is")
-        snippet, _, part = source.argument.rpartition(" ")
-        snippet = snippet or _ONE_STEP
-        said = [*source.rows()]
+        part, said = source.argument, [*source.rows()]
         if part != "clock":  # the step as it was profiled, beside what a clock says
             said.append(say(_MADE, source.page).replace("{to}", "../" * source.page.count("/") + _HOW))
-        return cls(source.page, source.line, snippet, f"strip-{part}", " ".join(said))
+        return cls(source.page, source.line, _ONE_STEP, f"strip-{part}", " ".join(said))
 
     def markdown(self, view: View) -> str:
         """The strip, then its line."""

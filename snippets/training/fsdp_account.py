@@ -8,7 +8,7 @@
 # ///
 """What a step of FSDP consists of: timed first, profiled then, many steps in a row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.pictures import stacked
+from snippets.pictures import Picture, stacked
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.timing.wait_for import wait_for
 from snippets.training.dp_vs_ddp import slowest_rank
@@ -120,19 +120,36 @@ def derive(results: dict) -> dict:
 
 def plot(results: dict, ceilings: dict):
     titles = {"ddp": "DDP", "fsdp": "FSDP", "fsdp_four": "FSDP, four\nblocks a group"}
-    parts: dict[str, dict] = {"kernels": {}, "NCCL alone": {}, "it waits": {}}
-    colors = ("gpu", "peer", "ceiling")
-    for size in ("few", "many"):
-        for name, text in titles.items():
-            ms = results["profiled"][f"{name}_{size}"]["ms"]
-            row = f"{text}, {size} tokens"
-            parts["kernels"][row] = ms["kernels"]
-            parts["NCCL alone"][row] = ms["exposed"]
-            parts["it waits"][row] = ms["idle"]
-    picture = stacked(parts, "ms of a step")
-    for mark, color in zip(picture.panels[0].marks, colors, strict=True):
-        mark.color = color
-    return picture
+    colors = {"kernels": "gpu", "NCCL alone": "peer", "the GPU waits": "ceiling"}
+
+    def drawn(rows: Mapping[str, str], timed: bool) -> Picture:
+        """What the GPU does in a step: of profiled ones, or of those that are only timed.
+
+        Kernels last as long in both, and so does NCCL alone, where there is room for it.
+        """
+        parts: dict[str, dict] = {part: {} for part in colors}
+        for name, row in rows.items():
+            ms = results["profiled"][name]["ms"]
+            whole = results["before"]["ms"][name] if timed else ms["span"]
+            alone = max(0.0, min(ms["exposed"], whole - ms["kernels"]))
+            lengths = (ms["kernels"], alone, max(0.0, whole - ms["kernels"] - alone))
+            for part, length in zip(colors, lengths, strict=True):
+                parts[part][row] = length
+        picture = stacked(parts, "ms of a step")
+        for mark in picture.panels[0].marks:
+            mark.color = colors[mark.name]
+        return picture
+
+    rows, both = {}, {}
+    for size, count in ROWS.items():
+        for name, title in titles.items():
+            rows[f"{name}_{size}"] = f"{title}, {size} tokens"
+        for name in ("ddp", "fsdp"):
+            tokens = f"{count * TOKENS:,} tokens"
+            both[f"{name}_{size}"] = f"{titles[name]}, {tokens}"
+    unprofiled = drawn(both, True)
+    unprofiled.panels[0].title = "a step in TF32, timed without a profiler"
+    return drawn(rows, False), {"unprofiled": unprofiled}
 
 
 if __name__ == "__main__":

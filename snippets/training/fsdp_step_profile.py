@@ -23,7 +23,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.pictures import Axis, Note, Panel, Picture, Spans, fitted, timelines
+from snippets.pictures import timelines
 from snippets.timing.lanes import is_on_gpu
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.timing.wait_for import wait_for
@@ -345,12 +345,7 @@ def derive(results: dict) -> dict:
         results["gpu"]["ddp_few"]["ms"],
     )
     profile = results["profile"]["fsdp_few"]["ms"]
-    profiled = {}
-    for name, rows in results.get("timelines", {}).items():
-        ends = [start + us for lane, start, us, _ in rows if lane.startswith("GPU")]
-        profiled[name] = (max(ends) - min(row[1] for row in rows)) / 1e3
-    found = {"profiled_ms": profiled} if profiled else {}
-    return found | {
+    return {
         "python_takes": {
             "fsdp": cpu["fsdp"]["ms"]["whole"] / fsdp["kernels"],
             "ddp": cpu["ddp"]["ms"]["whole"] / ddp["kernels"],
@@ -372,34 +367,6 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    def strip() -> Picture:
-        """Both steps beside each other, as long as without a profiler; NCCL is dark."""
-        lanes = {"CPU: FSDP's hooks": ("hooks", "python")}
-        lanes |= {"GPU: compute, copies": ("GPU", "gpu"), "GPU: NCCL": ("NCCL", "peer")}
-        drawn, longest = (
-            [],
-            max(results["ms"][f"{name}_few"] for name in ("ddp", "fsdp")),
-        )
-        for name, title in {"ddp": "DDP", "fsdp": "FSDP"}.items():
-            rows, ms = results["timelines"][name], results["ms"][f"{name}_few"]
-            on_gpu = [row for row in rows if row[0].startswith("GPU")]
-            begin = min(start for _, start, _, _ in rows)
-            end = max(start + us for _, start, us, _ in on_gpu) - begin
-            works = [(row[1] - begin, row[2]) for row in on_gpu if row[3] == "kernels"]
-            place, marks = fitted(works, end, 1e3 * ms), []
-            for lane, (row, color) in lanes.items():
-                spans = []
-                for of_lane, start, us, _ in rows:
-                    if of_lane == lane:
-                        at, until = place(start - begin), place(start - begin + us)
-                        spans.append((at / 1e3, (until - at) / 1e3))
-                marks.append(Spans(row, spans, row, color, light=row != "NCCL"))
-                if not spans:
-                    marks.append(Note(0.0, row, "none", dx=4))
-            axis = Axis("ms", low=0.0, high=longest)
-            drawn.append(Panel(marks, axis, title=f"{title}: {ms:.1f} ms"))
-        return Picture(drawn, columns=2, low=True)
-
     titles = {"ddp": "DDP", "fsdp": "FSDP, a group for each block"}
     panels = {}
     for name, title in titles.items():
@@ -407,7 +374,7 @@ def plot(results: dict, ceilings: dict):
         panels[title] = [
             [lane, start / 1e3, us / 1e3, call] for lane, start, us, call in rows
         ]
-    return timelines(panels, "ms"), {"strip-exchanges": strip()}
+    return timelines(panels, "ms")
 
 
 if __name__ == "__main__":

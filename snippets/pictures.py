@@ -58,6 +58,9 @@ class Bars:
     light: bool = False
     #: A colour of its own for some rows.
     colors: Mapping[str, Color] = field(default_factory=dict)
+    #: Lowest and highest over several runs, which the book finds: `plot` leaves these two alone.
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    runs: int = 1
 
 
 @dataclass

@@ -14,8 +14,8 @@ from overlap.book.book import Book
 from overlap.run.hardware import name_of
 from overlap.run.recording import dump, sealed, write
 from overlap.run.text import plain
-from overlap.site import numbers, svg
-from overlap.site.draw import _KINDS, NARROW, is_wait, placed
+from overlap.site import numbers, ranges, svg
+from overlap.site.draw import _KINDS, NARROW, WIDTHS, is_wait, placed
 from overlap.site.layout import Layout, _values
 from overlap.site.pictures import Pictures, typical
 from overlap.site.scales import LINE, Scale, log_ticks, number, round_ticks, text_width, wrapped
@@ -720,3 +720,96 @@ def test_machines_with_as_many_gpus_stand_on_one_scale_beside_each_other(name):
         svgs = [pictures.svg(recordings[machine], part, each[-1]) for part, each in variants.items()]
         grids.append([re.findall(r"<line [^>]*--ov-grid[^>]*>", text) for text in svgs])
     assert any(grids[0]) and grids[0] == grids[1]
+
+
+def with_ranges(log=False, runs=3) -> Picture:
+    """Bars of which one differs between runs much, one little, and one not at all."""
+    picture = bars({"far": 40.5, "near": 50.5, "same": 30.0}, {}, "ms", log)
+    (mark,) = picture.panels[0].marks
+    mark.ranges, mark.runs = {"far": (25.0, 90.0), "near": (50.4, 50.7)}, runs
+    return picture
+
+
+WHISKER = r'<path d="M([\d.]+),([\d.]+)v5m0,-2.5H([\d.]+)m0,-2.5v5" style="fill:none;stroke:var\(--ov-ink\)'
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("width", WIDTHS.values())
+def test_a_whisker_goes_from_the_lowest_run_to_the_highest_and_the_number_stands_behind_it(log, width):
+    drawing = placed(with_ranges(log), width)
+    (plot,) = drawing.layout.plots
+    sample, *drawn = ([*map(float, ends)] for ends in re.findall(WHISKER, drawing.svg))
+    expected = [plot.x(25.0), plot.row("far") - 2.5, plot.x(90.0)]
+    assert drawn == [pytest.approx(expected, abs=0.06)], "one that nobody could see is left out"
+    assert sample[0] == 0 and sample[1] < plot.top, "the legend shows one"
+    assert drawing.svg.count("lowest to highest of 3 runs") == 1
+    place, end = (
+        float(re.search(rf'<text x="([\d.]+)"[^>]*>{text}<', drawing.svg)[1]) for text in ("40.5", "50.5")
+    )
+    assert place >= plot.x(90.0) + 4 and place + text_width("40.5") <= width
+    assert end < plot.x(50.5) + 8, "behind its bar"
+
+
+def test_what_whiskers_cannot_show_has_no_legend_and_is_still_told():
+    picture = with_ranges()
+    picture.panels[0].marks[0].ranges.pop("far")
+    text = draw(picture, 504)[0]
+    assert not re.search(WHISKER, text) and "lowest to highest" not in text
+    assert "<title>near · 50.5 ms, 50.4 to 50.7 in 3 runs</title>" in text
+
+
+def test_a_range_is_told_in_the_table_and_in_words():
+    series = numbers.read(with_ranges())
+    (table,), _ = numbers.tables(series)
+    (block,) = table["series"]
+    expected = [["far", "40.5, 25 to 90 in 3 runs"], ["near", "50.5, 50.4 to 50.7 in 3 runs"], ["same", 30.0]]
+    assert block["points"] == expected
+    assert numbers.in_words(series) == "far 40.5 (25 to 90), near 50.5 (50.4 to 50.7), same 30 ms"
+
+
+def test_a_range_is_of_what_plot_draws_of_each_run_where_its_labels_are_the_same():
+    def plot(results: dict) -> dict:
+        ratio = bars({"ratio": results["ms"][1] / results["ms"][0], "1%": results["close"]}, {}, "times")
+        best = bars({f"best of {min(results['ms'])}": 1.0}, {}, "ms")
+        once = bars({"trials": results["trials"][0]}, {}, "ms")
+        return {"": ratio, "best": best, "once": once}
+
+    shown = {"ms": [2.0, 6.0], "close": 100.0, "trials": [5.0]}
+    runs = [
+        {"ms": [2.0, 6.0], "close": 100.0},
+        {"ms": [1.0, 5.0], "close": 101.0},
+        {"ms": [4.0, 6.0], "close": 100},
+    ]
+    pictures = plot(shown)
+    ranges.add(pictures, plot, shown, runs)
+    ratio, best, once = (picture.panels[0].marks[0] for picture in pictures.values())
+    assert ratio.ranges == {"ratio": (1.5, 5.0)} and ratio.runs == 3, "of each run's ratio, and not of 1%"
+    assert best.ranges == {}, "another run's bar is another one"
+    assert once.ranges == {}, "only the shown run has trials"
+
+
+def test_what_cannot_be_drawn_of_each_run_has_no_range():
+    def plot(results: dict) -> dict:
+        return {"": bars({"a": 1 / results["n"]}, {}, "ms")}
+
+    pictures = plot({"n": 2})
+    ranges.add(pictures, plot, {"n": 2}, [{"n": 2}, {"n": 0}])
+    assert pictures[""].panels[0].marks[0].ranges == {}
+    ranges.add(pictures, plot, {"n": 2}, [{"n": 2}, {"n": 4}])
+    assert pictures[""].panels[0].marks[0].ranges == {"a": (0.25, 0.5)}
+
+
+def test_pictures_of_the_book_have_the_ranges_of_its_runs():
+    """In Chinese, too, where the rows have other names."""
+    book = Book(ROOT, "never")
+    pictures = Pictures(book, [("clinic/one_fault", "")])
+    recording = book.recordings("clinic/one_fault")["h200"]
+    runs = [run["result"] for run in recording.runs]
+    (mark,) = (
+        mark for mark in pictures.declared(recording)[0].panels[0].marks if type(mark).__name__ == "Bars"
+    )
+    assert len(mark.ranges) >= 3 and mark.runs == len(runs)
+    assert all(low <= mark.values[row] <= high for row, (low, high) in mark.ranges.items())
+    assert f"lowest to highest of {len(runs)} runs" in pictures.svg(recording, "", "wide")
+    assert f"{len(runs)} 次运行中从最低到最高" in pictures.svg(recording, "", "wide", in_chinese=True)
+    assert f" in {len(runs)} runs</title>" in pictures.svg(recording, "", "wide")

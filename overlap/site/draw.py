@@ -8,14 +8,14 @@ with its words.
 import math
 import re
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from overlap import OverlapError
 from overlap.site.colors import LANES
-from overlap.site.layout import Layout, Plot, kind, text_of_bar
+from overlap.site.layout import Layout, Plot, kind, range_of, text_of_bar
 from overlap.site.numbers import told
 from overlap.site.scales import FONT, LINE, text_width, thinned, wrapped
 
@@ -28,6 +28,8 @@ SMALL = 420
 _NEAR = 3  # pixels: places nearer than this share a box
 HATCH = 6  # pixels between the lines of what waits
 _LINED = 16  # pixels: pale parts of which most are as wide have lines around them
+#: A whisker is so long, or left out; on a logarithmic axis it has a dot in its middle.
+_SEEN, _SEEN_BESIDE_DOT = 4, 9
 _MANY = 40  # points of a line that still have dots
 #: What lanes of these names are, so that they have one colour on all pages; or the number of a colour.
 _LANES: dict[str, int | str] = {"CPU": "python", "CPU copies": "python", "copies": "data", "NCCL": "peer"}
@@ -74,6 +76,8 @@ class Drawing:
         self.parts: list[str] = []
         self.over: list[str] = []  # texts of bars, which lie over the rules that lie over bars
         self.boxes: list[str] = []
+        if any(getattr(mark, "ranges", None) for plot in layout.plots for mark in plot.marks("Bars")):
+            layout.place(0)  # the legend tells only of whiskers that are long enough to be seen
         self._end = layout.place(self._legend())
         self.height = round(self._end)
 
@@ -106,18 +110,20 @@ class Drawing:
     def _legend(self) -> float:
         """Draw it, in lines that fit; where it ends."""
         x, y = 0.0, 12.0
-        entries = self._entries()
-        for name, (plot, mark) in entries.items():
+        samples = {name: partial(self._sample, *entry) for name, entry in self._entries().items()}
+        if runs := max(map(_runs, self.layout.plots), default=0):
+            samples[self._say("lowest to highest of {runs} runs").format(runs=runs)] = self._whisker_alone
+        for name, draw in samples.items():
             text = wrapped(name, self.width - 30)
             wide = 18 + text_width(text)
             if x and x + wide > self.width:
                 x = 0.0
                 y += LINE + 4
-            self._sample(plot, mark, x, y - 3.5)
+            draw(x, y - 3.5)
             self.text(x + 18, y, text)
             y += LINE * text.count("\n")
             x += wide + 14
-        return y + 8 if entries else 0.0
+        return y + 8 if samples else 0.0
 
     def _entries(self) -> dict[str, tuple[Plot, object]]:
         """A mark for each name, but for names that an axis or a note says, and the only bars."""
@@ -135,6 +141,13 @@ class Drawing:
         if [kind(mark) for _, mark in entries.values()] == ["Bars"]:
             return {}
         return entries
+
+    def _say(self, words: str) -> str:
+        """The book's own words in the picture's language."""
+        return getattr(self.picture, "say", str)(words)
+
+    def _whisker_alone(self, x: float, y: float) -> None:
+        self.whisker(x, x + 13, y)
 
     def _sample(self, plot: Plot, mark, x: float, y: float) -> None:
         color = self.color(plot, mark)
@@ -221,25 +234,33 @@ class Drawing:
             start = (mark.starts or {}).get(row, 0.0)
             own = mark.colors.get(row)
             color = self.color(plot, mark) if own is None else _variable(own)
+            end = _end_of_bar(plot, mark, row, length)
+            first, last = _reach(plot, mark, row, end)
             if plot.x.log:
                 begin = plot.left
-                end = plot.x(start + length) if start + length > 0 else begin
                 self.line(begin, y + thick / 2, end, y + thick / 2, _GRID)
+                if first < last:
+                    self.whisker(first, last, y + thick / 2)
                 self.dot(end, y + thick / 2, color)
             else:
-                begin, end = plot.x(max(start, plot.x.low)), plot.x(start + length)
+                begin = plot.x(max(start, plot.x.low))
                 inset = 0.5 if is_one_of_several else 0
                 self.bar(mark, begin, y + inset, end - begin, thick - 2 * inset, color)
+                if first < last:
+                    self.whisker(first, last, y + thick / 2)
             if text := text_of_bar(mark, row, length):
-                self._text_of_bar(plot, mark, text, begin, end, y + thick / 2)
+                self._text_of_bar(plot, mark, text, begin, first, last, y + thick / 2)
             self.box(begin, y, max(end - begin, 4), thick, told(series, [told_row]))
 
-    def _text_of_bar(self, plot: Plot, mark, text: str, begin: float, end: float, y: float) -> None:
-        """A text behind a bar, and a rule there; if a rule would strike it, inside the bar, or on paper."""
+    def _text_of_bar(self, plot: Plot, mark, text: str, begin: float, first: float, last: float, y: float):
+        """A text behind a bar, and a rule there; if a rule would strike it, inside the bar, or on paper.
+
+        From `first` to `last` is its whisker; where it has none, both are its end.
+        """
         wide = text_width(text)
-        x, style = _behind_bar(plot, end), ""
+        x, style = _behind_bar(plot, last), ""
         if _is_struck(plot, x, wide) or _all_inside(plot):
-            inside = end - wide - 4
+            inside = first - wide - 4
             has_room = inside > begin and not _is_struck(plot, inside, wide)
             if has_room and not plot.x.log and not mark.light:
                 x, style = inside, f"fill:{_PAPER}"
@@ -432,6 +453,12 @@ class Drawing:
         style = f"fill:{_fill(color, light)}" + (f";stroke:{color}" if light else "")
         self.parts.append(_rect(x + inset, y + inset, wide - 2 * inset, high - 2 * inset, style))
 
+    def whisker(self, first: float, last: float, y: float) -> None:
+        """A thin line with ends, on paper: it is seen on a bar, too."""
+        path = f'd="M{_p(first)},{_p(y - 2.5)}v5m0,-2.5H{_p(last)}m0,-2.5v5"'
+        for color, wide in ((_PAPER, 3), (_INK, 1)):
+            self.parts.append(f'<path {path} style="fill:none;stroke:{color};stroke-width:{wide}"/>')
+
     def dot(self, x: float, y: float, color: str, diamond=False, radius=2.8) -> None:
         """A round dot, or a diamond."""
         if diamond:
@@ -538,6 +565,33 @@ def _fill(color: str, light: bool) -> str:
     return f"color-mix(in srgb, {color} 35%, {_PAPER})" if light else color
 
 
+def _end_of_bar(plot: Plot, mark, row: str, length: float) -> float:
+    """Where a bar ends; on a logarithmic axis what is not above zero ends where the axis begins."""
+    end = (mark.starts or {}).get(row, 0.0) + length
+    return plot.x(end) if end > 0 or not plot.x.log else plot.left
+
+
+def _reach(plot: Plot, mark, row: str, end: float) -> Place:
+    """From where to where a bar's whisker goes; twice the bar's end where none could be seen."""
+    reach = range_of(mark, row)
+    if not reach:
+        return end, end
+    low, high = (plot.x(place) if place > 0 or not plot.x.log else plot.left for place in reach)
+    low, high = max(low, plot.left), min(high, plot.right)
+    return (low, high) if high - low >= (_SEEN_BESIDE_DOT if plot.x.log else _SEEN) else (end, end)
+
+
+def _runs(plot: Plot) -> int:
+    """Of how many runs its whiskers are; 0 where it has none."""
+    seen = [0]
+    for mark in plot.marks("Bars"):
+        for row in getattr(mark, "ranges", ()):
+            end = _end_of_bar(plot, mark, row, mark.values[row])
+            first, last = _reach(plot, mark, row, end)
+            seen += [mark.runs] if first < last else []
+    return max(seen)
+
+
 def _is_struck(plot: Plot, x: float, wide: float) -> bool:
     """Whether an upright rule goes through a text that begins at x."""
     return any(x - 2 <= place <= x + wide + 2 for place in _upright(plot))
@@ -569,12 +623,13 @@ def _all_inside(plot: Plot) -> bool:
         for row, length in mark.values.items():
             start = (mark.starts or {}).get(row, 0.0)
             if length and (text := text_of_bar(mark, row, length)):
-                room = 0.0 if mark.light else plot.x(start + length) - plot.x(max(start, plot.x.low))
-                places.append((plot.x(start + length), text_width(text), room))
+                first, last = _reach(plot, mark, row, plot.x(start + length))
+                room = 0.0 if mark.light else first - plot.x(max(start, plot.x.low))
+                places.append((first, last, text_width(text), room))
     has_room = all(
-        wide + 4 < room and not _is_struck(plot, end - wide - 4, wide) for end, wide, room in places
+        wide + 4 < room and not _is_struck(plot, first - wide - 4, wide) for first, _, wide, room in places
     )
-    return has_room and any(_is_struck(plot, _behind_bar(plot, end), wide) for end, wide, _ in places)
+    return has_room and any(_is_struck(plot, _behind_bar(plot, last), wide) for _, last, wide, _ in places)
 
 
 def as_declared(mark):

@@ -285,6 +285,11 @@ def text_of_bar(mark, row: str, length: float | None) -> str:
     return f"{short:,.10g}"
 
 
+def range_of(mark, row: str) -> tuple[float, ...]:
+    """The lowest and the highest of all runs; nothing where they are alike."""
+    return getattr(mark, "ranges", {}).get(row, ())
+
+
 def _rows_of(mark) -> Iterable[str]:
     """The rows in which a mark has something."""
     match kind(mark):
@@ -324,7 +329,7 @@ def _behind(plot: Plot) -> Iterable[tuple[float, float]]:
                 for row, length in mark.values.items():
                     if length is not None and math.isfinite(length):
                         end = (mark.starts or {}).get(row, 0.0) + length
-                        yield end, text_width(text_of_bar(mark, row, length))
+                        yield max([end, *range_of(mark, row)]), text_width(text_of_bar(mark, row, length))
             case "Note" if mark.align == "left" and isinstance(mark.y, str):
                 yield mark.x, text_width(mark.text) + mark.dx
             case "Rule" if mark.axis == "x":
@@ -366,6 +371,7 @@ def _values(mark, which: str) -> Iterable[float | None]:
         case "Bars" if which == "x":
             for row, length in mark.values.items():
                 yield (mark.starts or {}).get(row, 0.0) + (length or 0.0)
+                yield from range_of(mark, row)
         case "Spans" if which == "x":
             for start, length in mark.spans:
                 yield start

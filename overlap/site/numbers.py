@@ -57,7 +57,7 @@ def tables(series: list[Series]) -> tuple[list[dict], int]:
     for headings, group in groupby(series, key=lambda item: item.headings):
         blocks = []
         for item in group:
-            rows = [[rounded(cell) for cell in row] for row in item.rows[: max(left, 0)]]
+            rows = [[*map(rounded, row[:-1]), _cell(item, row)] for row in item.rows[: max(left, 0)]]
             left -= len(item.rows)
             if rows and blocks and blocks[-1]["name"] == item.name:
                 blocks[-1]["points"] += rows
@@ -79,7 +79,7 @@ def in_words(series: list[Series]) -> str:
         if not rows:
             continue
         if type(item.mark).__name__ == "Bars":
-            values = say(", ").join(f"{row} {text(value)}" for row, value in rows)
+            values = say(", ").join(f"{row} {text(value)}{_range(item, row)}" for row, value in rows)
             told_here = say("{values} {unit}").format(values=values, unit=what)
         elif type(item.mark).__name__ == "Spans":
             total = text(sum(length for _, length in rows)) + _behind(where)
@@ -94,6 +94,31 @@ def in_words(series: list[Series]) -> str:
         name = "" if item.name in item.headings else item.name
         parts.append(say("{0}: {1}").format(name, told_here) if name else told_here)
     return textwrap.shorten(plain(say("; ").join(parts)), _WORDS, placeholder=" …")
+
+
+def _cell(series: Series, row: list) -> float | str | None:
+    """The last cell of a row in a table: a number, and its range in words."""
+    if not (reach := of_runs(series, row)):
+        return rounded(row[-1])
+    return f"{text(row[-1])}{series.say(', ')}{reach}"
+
+
+def of_runs(series: Series, row: list) -> str:
+    """`1.30 to 1.41 in 3 runs`; empty where the runs are alike."""
+    reach = _reach(series, row[0])
+    template = series.say("{range} in {runs} runs")
+    return template.format(range=reach, runs=series.mark.runs) if reach else ""
+
+
+def _range(series: Series, row: str) -> str:
+    reach = _reach(series, row)
+    return series.say(" ({range})").format(range=reach) if reach else ""
+
+
+def _reach(series: Series, row: str) -> str:
+    """`1.30 to 1.41`: the lowest and the highest of all runs."""
+    ranges = {name.replace("\n", " "): ends for name, ends in getattr(series.mark, "ranges", {}).items()}
+    return series.say(" to ").join(dict.fromkeys(alike(ranges[row]))) if row in ranges else ""
 
 
 def _bars(mark, panel, x_label, say):
@@ -183,6 +208,7 @@ def told(series: Series, rows: list[list]) -> str:
         parts.append(said(headings[1], rows[0][1], say))
     else:
         parts += [said(heading, place, say) for heading, place in zip(headings, rows[0], strict=True)]
+        parts[-1] += "".join(say(", ") + reach for reach in [of_runs(series, rows[0])] if reach)
     return plain(" · ".join(filter(None, parts)).replace("\n", " ").replace(" %", "%"))
 
 

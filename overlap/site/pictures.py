@@ -12,7 +12,7 @@ from overlap.run import hardware
 from overlap.run.pure import function, raised_at
 from overlap.run.snippet import twin_of
 from overlap.run.text import plain
-from overlap.site import chinese, numbers, trace
+from overlap.site import chinese, numbers, ranges, trace
 from overlap.site.draw import WIDTHS, placed
 from overlap.site.timeline import can_explore, explored
 
@@ -157,10 +157,17 @@ class Pictures:
             try:
                 plot = function(self.book.snippets[recording.snippet], "plot")
                 results = typical([run["result"] for run in recording.runs])
-                declared = plot(results, ceilings(recording.data["machine"]))
-                whole, parts = declared if isinstance(declared, tuple) else (declared, {})
-                _name_machine([whole, *parts.values()], hardware.label(recording.machine))
-                self._declared[id(recording)] = whole, parts
+                limits = ceilings(recording.data["machine"])
+
+                def by_part(results) -> dict:
+                    declared = plot(results, limits)
+                    whole, parts = declared if isinstance(declared, tuple) else (declared, {})
+                    return {"": whole, **parts}
+
+                pictures = by_part(results)
+                ranges.add(pictures, by_part, results, [run["result"] for run in recording.runs])
+                _name_machine(pictures.values(), hardware.label(recording.machine))
+                self._declared[id(recording)] = pictures.pop(""), pictures
             except (Exception, SystemExit) as error:
                 raise self._problem(recording, error) from None
         return self._declared[id(recording)]

@@ -1,0 +1,66 @@
+"""How far the runs of a machine are apart, on the bars of its picture.
+
+`plot` is called again with the numbers of each run, and what it then gives a bar is that run's. So a range is
+that of the drawn quantity, also where `plot` computes it from several numbers. Bars that begin behind others
+have none: their starts differ between runs, too.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from overlap.book.statistic import is_number
+
+#: A range narrower than this share of its bar is not drawn.
+_LEAST = 0.02
+
+
+def add(pictures: Mapping[str, object], plot: Callable, results, runs: list) -> None:
+    """Give the bars of these pictures their ranges over the results of all runs.
+
+    `plot` gives pictures by part, of `results` the ones that are drawn. What another run names otherwise
+    has no range, nor has anything where `plot` cannot draw each run.
+    """
+    drawn = dict(_bars(pictures))
+    if len(runs) < 2 or not drawn:
+        return
+    try:
+        others = [dict(_bars(plot(of_run(results, run)))) for run in runs]
+    except Exception:
+        return  # a run that cannot be drawn alone, as one before its snippet returned more
+    for place, mark in drawn.items():
+        marks = [other.get(place) for other in others]
+        if all(other and (other.name, [*other.values]) == (mark.name, [*mark.values]) for other in marks):
+            mark.ranges = dict(_wide(mark, marks))
+            mark.runs = len(runs)
+
+
+def of_run(results, run):
+    """`results`, each number that of this run where it has one in the same place."""
+    if isinstance(results, dict):
+        known = run if isinstance(run, dict) else {}
+        return {key: of_run(each, known[key]) if key in known else each for key, each in results.items()}
+    if isinstance(results, list):
+        if not isinstance(run, list) or len(run) != len(results):
+            return results
+        return [of_run(each, other) for each, other in zip(results, run, strict=True)]
+    return run if is_number(results) and is_number(run) else results
+
+
+def _bars(pictures: Mapping[str, object]) -> Iterator[tuple[tuple, object]]:
+    """Bars that may have ranges, by part, panel and place."""
+    for part, picture in pictures.items():
+        if getattr(picture, "low", False):
+            continue
+        for number, panel in enumerate(picture.panels):
+            for place, mark in enumerate(panel.marks):
+                if hasattr(mark, "ranges") and not mark.starts:
+                    yield (part, number, place), mark
+
+
+def _wide(mark, marks: Iterable) -> Iterator[tuple[str, tuple[float, float]]]:
+    for row, length in mark.values.items():
+        lengths = [other.values[row] for other in marks]
+        if all(is_number(each) and math.isfinite(each) for each in (length, *lengths)):
+            low, high = min(lengths), max(lengths)
+            if high - low > _LEAST * abs(length):
+                yield row, (low, high)

@@ -772,8 +772,9 @@ def test_a_batch_in_parts_is_exchanged_once(alone, pasted):
     ddp = torch.nn.parallel.DistributedDataParallel(model)
     ddp.register_comm_hook(None, hook)
     x, y = torch.randn(12, 3), torch.randn(12, 1)
-    mse = torch.nn.functional.mse_loss
-    expected = torch.autograd.grad(mse(model(x), y), list(model.parameters()))
+    mse = partial(torch.nn.functional.mse_loss, reduction="sum")
+    mean = torch.nn.functional.mse_loss(model(x), y)
+    expected = torch.autograd.grad(mean, list(model.parameters()))
     parts = list(zip(x.split([5, 0, 4, 3, 0]), y.split([5, 0, 4, 3, 0]), strict=True))
     for exchanges, given in enumerate((parts, iter(parts)), 1):  # the second begins from no gradients
         ddp.zero_grad()
@@ -801,16 +802,18 @@ def test_the_hook_of_the_page_is_imported_from_there_and_sends_bf16(alone, monke
 
 #: Each of two ranks has half of the rows; DDP's options are those of the chapter's table.
 IN_PARTS_WITH = """
+from functools import partial
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
-rank, mse = dist.get_rank(), torch.nn.functional.mse_loss
+rank, mse = dist.get_rank(), partial(torch.nn.functional.mse_loss, reduction="sum")
 torch.manual_seed(0)
 model = torch.nn.Linear(3, 2)
 x, y = torch.randn(2, 8, 3), torch.randn(2, 8, 2)
-expected = torch.autograd.grad(mse(model(x.flatten(0, 1)), y.flatten(0, 1)), list(model.parameters()))
+mean = mse(model(x.flatten(0, 1)), y.flatten(0, 1)) / y.numel()
+expected = torch.autograd.grad(mean, list(model.parameters()))
 view = {"gradient_as_bucket_view": True}
 for options in ({}, view, view | {"broadcast_buffers": False}, view | {"static_graph": True}):
     ddp = DistributedDataParallel(model, **options)
@@ -829,21 +832,42 @@ for options in ({}, view, view | {"broadcast_buffers": False}, view | {"static_g
         for parameter, grad in zip(model.parameters(), expected):
             torch.testing.assert_close(parameter.grad, grad)
     del ddp
+TOKENS
+ddp = DistributedDataParallel(model)
+accumulate(ddp, loss, in_parts())
+for parameter, grad in zip(model.parameters(), mean_grads(model)):
+    torch.testing.assert_close(parameter.grad, grad)
+del ddp
 dist.destroy_process_group()
+"""
+
+#: A language model's loss is a mean over tokens. Some are left out: not equally many in each part, and rank.
+TOKENS = """
+from functools import partial
+model = torch.nn.Linear(3, 7)
+x, y = torch.randn(2, 6, 9, 3), torch.randint(7, (2, 6, 9))
+y[0, :, 2:], y[0, 0], y[1, 4, 1:] = -100, -100, -100
+cross_entropy = torch.nn.functional.cross_entropy
+loss = lambda scores, labels: cross_entropy(scores.flatten(0, -2), labels.flatten(), reduction="sum")
+in_parts = lambda: zip(x[rank].split([4, 2][:: 1 - 2 * rank]), y[rank].split([4, 2][:: 1 - 2 * rank]))
+mean_grads = lambda model: torch.autograd.grad(
+    cross_entropy(model(x).flatten(0, -2), y.flatten()), list(model.parameters())
+)
 """
 
 
 def test_a_batch_in_parts_is_right_with_each_option_after_a_first_exchange(tmp_path):
     code = Paste("", 0, "accumulate", "").code(ROOT)
-    (tmp_path / "file.py").write_text(f"{code}\n{IN_PARTS_WITH}")
+    (tmp_path / "file.py").write_text(f"{code}\n{IN_PARTS_WITH.replace('TOKENS', TOKENS)}")
     on_ranks(2, str(tmp_path / "file.py"))
 
 
-def test_a_split_model_is_told_before_the_forward_pass_which_part_is_the_last(pasted):
+def test_a_split_model_is_told_before_the_forward_pass_which_part_is_the_last(pasted, alone):
     told: list[object] = []
 
     class Model(torch.nn.Linear):
-        set_requires_gradient_sync = set_is_last_backward = lambda self, last: told.append(last)
+        def set_requires_gradient_sync(self, last):
+            told.append(last)
 
         def forward(self, x):
             told.append("forward")
@@ -851,11 +875,12 @@ def test_a_split_model_is_told_before_the_forward_pass_which_part_is_the_last(pa
 
     pairs = zip(torch.ones(3, 2, 4), torch.ones(3, 2, 1), strict=True)
     pasted("accumulate_split")["accumulate_split"](Model(4, 1), torch.nn.functional.mse_loss, pairs)
-    assert told == [*[False, False, "forward"] * 2, True, True, "forward", True, True]
+    assert told == [*[False, "forward"] * 2, True, "forward", True]
 
 
 #: Each of two ranks has its own rows, in parts of unequal size.
 SPLIT_IN_PARTS = """
+from functools import partial
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
@@ -871,11 +896,11 @@ class Called(TorchDispatchMode):
 
 
 dist.init_process_group("gloo")
-rank, mse = dist.get_rank(), torch.nn.functional.mse_loss
+rank, mse = dist.get_rank(), partial(torch.nn.functional.mse_loss, reduction="sum")
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
 x, y = torch.randn(2, 12, 3), torch.randn(2, 12, 2)
-mse(model(x.flatten(0, 1)), y.flatten(0, 1)).backward()
+(mse(model(x.flatten(0, 1)), y.flatten(0, 1)) / y.numel()).backward()
 expected = [parameter.grad.clone() for parameter in model.parameters()]
 model.zero_grad()
 fully_shard(model)
@@ -929,7 +954,7 @@ def new_model():
 
 
 whole = new_model()
-mse(whole(x.flatten(0, 1)), y.flatten(0, 1)).backward()
+(mse(whole(x.flatten(0, 1)), y.flatten(0, 1)) / y.numel()).backward()
 parts = list(zip(x[rank].split([5, 4, 3]), y[rank].split([5, 4, 3])))
 
 
@@ -987,13 +1012,19 @@ for place in ("forward", "loss", "backward"):
         assert max(errors) < 1e-6 and changed == 8, (place, errors, changed)
         errors, changed = after_an_error(place, reset=True, back=False)
         assert errors[0] > 0.01 and errors[1] < 1e-6, (place, errors)  # the first has the failed one's, too
+TOKENS
+expected = mean_grads(model)
+fully_shard(model)
+accumulate_split(model, loss, in_parts())
+for parameter, grad in zip(model.parameters(), expected):
+    torch.testing.assert_close(parameter.grad.full_tensor(), grad)
 dist.destroy_process_group()
 """
 
 
 def test_a_split_models_batch_in_parts_is_exchanged_once(tmp_path):
     code = Paste("", 0, "accumulate_split", "").code(ROOT)
-    (tmp_path / "file.py").write_text(f"{code}\n{SPLIT_IN_PARTS}")
+    (tmp_path / "file.py").write_text(f"{code}\n{SPLIT_IN_PARTS.replace('TOKENS', TOKENS)}")
     on_ranks(2, str(tmp_path / "file.py"))
 
 

@@ -75,7 +75,8 @@ def own_parts(
     """Milliseconds of this rank's own parts of a step; it leaves averaged gradients.
 
     `batches` is an iterator, as `iter(loader)`: of a list each call takes the first
-    batch. `loss_of(ddp, batch)` gives the loss. "loader" is what `next(batches)` takes,
+    batch. `loss_of(ddp, batch)` gives the loss, of which ranks are averaged: with padding
+    the sum, times the ranks, divided by the labels of all ranks. "loader" is what `next(batches)` takes,
     "passes" are forward and backward under `no_sync`, "all_reduce" is the exchange
     with all waits for ranks that come later. It waits for the GPU after each part, so
     the step as a whole is slower than without: do this seldom. The exchange copies all

@@ -1,15 +1,15 @@
 """`accumulate` for a model that `fully_shard` has split."""
 
+import torch.distributed as dist
+
 
 def accumulate_split(model, loss_of, parts):
     parts = list(parts)
-    rows = sum(len(y) for _, y in parts)
+    count = sum((y != -100).sum() for _, y in parts)  # labels that count
+    dist.all_reduce(count)  # on all ranks
     try:
         for number, (x, y) in enumerate(parts, start=1):
-            last = number == len(parts)
-            model.set_requires_gradient_sync(last)
-            model.set_is_last_backward(last)
-            (loss_of(model(x), y) * len(y) / rows).backward()
+            model.set_requires_gradient_sync(number == len(parts))
+            (loss_of(model(x), y) * dist.get_world_size() / count).backward()
     finally:  # also if a part raises
         model.set_requires_gradient_sync(True)
-        model.set_is_last_backward(True)

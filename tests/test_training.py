@@ -363,6 +363,14 @@ def test_the_account_of_a_step_knows_what_is_hidden():
     assert ddp_timeline.account(EVENTS[:3])["all_reduce"] == 0
 
 
+def test_an_all_reduce_beside_ddp_s_own_copies_is_not_beside_matmuls():
+    copies = [["stream 7", 3800.0, 600.0, "Memcpy DtoD"], ["CPU", 3800.0, 600.0, "cudaMemcpyAsync"]]
+    events = [*EVENTS[:2], *EVENTS[3:], *copies]
+    ms = {name: ddp_timeline.account(events) for name in ("one_gpu", "ddp")}
+    result = {"ms": ms, "timelines": {"one_gpu": EVENTS[:3], "ddp": events}}
+    assert ddp_timeline.derive(result)["beside"] == pytest.approx({"matmuls": 0.5 / 2.2, "copies": 0.6 / 2.2})
+
+
 #: Runs the snippets of the third and later arguments one after the other, with the constants of the first and
 #: a model of two layers.
 SMALL = """

@@ -114,14 +114,20 @@ def derive(results: dict) -> dict:
             parts[name][kind] = sum(us for *_, us, call in events if word in call) / 1e3
     more = {part: parts["ddp"][part] - parts["one_gpu"][part] for part in parts["ddp"]}
     share = (more["back_from_buckets"] + more["elementwise"]) / more["whole"]
-    return {"added_ms": added, "part_ms": parts, "copies_of_added": share}
+    events = results["timelines"]["ddp"]
+    reduces = [event for event in events if "nccl" in event[3]]
+    beside = {}  # the share of the all-reduces' time in which these run, too
+    # without bucket views copies are DDP's: from buckets back into gradients
+    for kind, word in {"matmuls": "gemm", "copies": "Memcpy"}.items():
+        works = [e for e in events if "stream" in e[0] and word in e[3]]
+        shared = sum(overlap(a, b) for a in reduces for b in works)
+        beside[kind] = shared / sum(e[2] for e in reduces)
+    found = {"added_ms": added, "part_ms": parts, "copies_of_added": share}
+    return found | {"beside": beside}
 
 
 def plot(results: dict, ceilings: dict):
-    ms = results["ms"]["ddp"]
-    alone = (ms["all_reduce"] - ms["hidden"]) / ms["step"]
-    titles = {"one_gpu": "one GPU"}
-    titles["ddp"] = f"DDP, rank 0: for {alone:.0%} of the step, only all-reduces run"
+    titles = {"one_gpu": "one GPU", "ddp": "DDP, rank 0"}
     kinds = {"nccl": "all-reduce", "Memcpy": "copies", "multi_tensor": "optimizer"}
     panels = {title: [] for title in titles.values()}
     for name, title in titles.items():

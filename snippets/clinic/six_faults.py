@@ -161,14 +161,14 @@ def plot(results: dict, ceilings: dict):
         not say how long kernels run. There the fourth repair tells how long the other
         GPUs wait for the late one, and the rest has no colour.
         """
-        names = {"all": "six common faults", "loader": "+ 1: reads ahead"}
+        names = {"all": "six common faults", "loader": "+ 1: workers load ahead"}
         names |= {
-            "copy": "+ 2: faster copies",
+            "copy": "+ 2: bytes, from pinned memory",
             "kernels": "+ 3: few large kernels",
         }
         names |= {
             "straggler": "+ 4: validates rarely",
-            "item": "+ 5, 6: no waits",
+            "item": "+ 5, 6: no .item(), no boolean mask",
         }
         ms = {title: results["ms"][name] for name, title in names.items()}
         titles = list(ms)

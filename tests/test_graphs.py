@@ -51,6 +51,7 @@ from snippets.graphs import (
     replay_draws,
     replay_rate,
     seven_billion,
+    seven_billion_low,
     seven_billion_tuned,
     sizes_compiled,
     sizes_recorded,
@@ -1393,6 +1394,19 @@ def test_a_block_of_joined_weights_gives_the_tokens_of_the_block():
     assert sum(map(language_model.parameters, blocks)) == sum(map(language_model.parameters, net.blocks))
     cache.works = [block.with_cache for block in blocks]
     torch.testing.assert_close(decode_step.forced(cache, cache.step, text), net(text))
+
+
+@torch.no_grad()
+def test_a_layer_in_int8_is_near_its_layer_and_half_as_large():
+    layer = nn.Linear(4096, 32, bias=False).bfloat16()
+    low = seven_billion_low.InInt8(layer)
+    seven_billion_low.checked(layer, low, 0.02)
+    assert seven_billion_low.held_bytes(nn.ModuleDict({"scores": layer, "norm": nn.Identity()}), [low]) == (
+        2 * 32 * 4096 + 32 * 4096 + 2 * 32
+    )
+    low.scale[:16] *= 1.5
+    with pytest.raises(AssertionError):
+        seven_billion_low.checked(layer, low, 0.02)
 
 
 def test_products_of_one_row_are_those_of_each_weight():

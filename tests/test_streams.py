@@ -147,12 +147,17 @@ def test_after_a_branch_that_raised_the_current_stream_waits_for_the_others():
 def test_work_in_a_green_context_stays_on_its_sms():
     sms = torch.cuda.get_device_properties().multi_processor_count
     x = torch.ones(8, device="cuda")  # PyTorch's own context comes first
-    limited = reserved_sms.GreenContext.create(num_sms=8, device_id=0).Stream()
+    context = reserved_sms.GreenContext.create(num_sms=8, device_id=0)
+    limited = context.Stream()
     kernel = torch.cuda._compile_kernel(reserved_sms.SOURCE, "where")
     assert len(reserved_sms.sms_of(limited, kernel, sms)) == 8
     assert len(reserved_sms.sms_of(torch.cuda.current_stream(), kernel, sms)) == sms
     assert reserved_sms.in_stream(limited, lambda: torch.cuda.current_stream()) == limited
     assert torch.cuda.current_stream() != limited and x.sum().item() == 8
+    del context
+    with pytest.raises(RuntimeError, match="context is destroyed"):
+        reserved_sms.sms_of(limited, kernel, sms)
+    assert x.sum().item() == 8, "PyTorch's own context goes on"
 
 
 @pytest.mark.gpu

@@ -592,20 +592,41 @@ def test_where_somebody_waits_it_is_hatched_within_its_edges():
         )
 
 
-def test_a_strip_is_low_keeps_its_columns_and_has_no_label_at_its_axes():
+def strip_of(width: int, *highs: float) -> tuple[list[str], list[float], float]:
+    """Texts of a strip with a panel for each length of its axis, the feet of its titles, its height."""
     panels = []
-    for title in ("fault", "repaired"):
+    for title, high in zip(("fault", "second"), highs, strict=True):
         marks = [Spans(lane, [(0.0, 4.0)], lane) for lane in ("Python", "GPU")]
-        panels.append(Panel(marks, Axis("ms", high=20.0), title=title))
-    for width in (504, 266):
-        strip, _, high = draw(Picture(panels, columns=2, low=True), width)
-        assert high <= 70 < draw(Picture(panels, columns=2), width)[2]
-        texts = re.findall(r'y="([\d.]+)"[^>]*>([^<]+)</text>', strip)
-        words = [text for _, text in texts if not text.isdigit()]
-        assert words == ["fault", "Python", "GPU", "ms", "repaired"], "the unit once, beside the numbers"
-        titles = [y for y, text in texts if text in ("fault", "repaired")]
-        assert titles[0] == titles[1], "they are side by side"
-        assert [text for _, text in texts if text.isdigit()].count("0") == 2
+        panels.append(Panel(marks, Axis("ms", high=high), title=title))
+    strip, _, tall = draw(Picture(panels, columns=2, low=True), width)
+    assert tall < draw(Picture(panels, columns=2), width)[2]
+    texts = re.findall(r'y="([\d.]+)"[^>]*>([^<]+)</text>', strip)
+    titles = [float(y) for y, text in texts if text in ("fault", "second")]
+    return [text for _, text in texts if not text.isdigit() or text == "0"], titles, tall
+
+
+def test_a_strip_is_low_and_has_its_columns_and_no_label_at_its_axes():
+    texts, titles, high = strip_of(504, 20.0, 20.0)
+    assert texts == ["fault", "Python", "GPU", "0", "ms", "second", "0"], "the unit once, beside the numbers"
+    assert titles[0] == titles[1] and high <= 70, "they are side by side"
+
+
+def test_on_a_phone_a_strip_is_as_wide_as_the_page():
+    """Of two steps the first; a step and its zoom, which has the numbers, one above the other."""
+    texts, _, high = strip_of(266, 20.0, 20.0)
+    assert texts == ["fault", "Python", "GPU", "0", "ms"] and high <= 70
+    texts, titles, high = strip_of(266, 20.0, 40.0)
+    assert texts == ["fault", "Python", "GPU", "second", "Python", "GPU", "0", "ms"]
+    assert titles[0] < titles[1] and high <= 115
+
+
+def test_pale_parts_of_a_lane_are_mixed_with_a_colour_that_a_dark_page_shows():
+    marks = [
+        Spans("GPU", [(0.0, 4.0)], "GPU", "gpu", light=True),
+        Spans("GPU", [(4.0, 4.0)], "it waits", light=True),
+    ]
+    drawn = draw_wide([Panel(marks, Axis("ms"))])
+    assert drawn.count("35%, var(--ov-pale))") == 1, "and where somebody waits with paper"
 
 
 def test_spans_of_a_row_without_a_name_are_told_by_their_row():

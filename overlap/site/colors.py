@@ -24,6 +24,7 @@ COLORS = {
     "--ov-series-7": ("#7a4fc0", "#b79cf2"),
     "--ov-grid": ("#d7dde3", "#343b44"),
     "--ov-ceiling": ("#6a737d", "#a5aeb8"),
+    "--ov-pale": ("#ffffff", "#434c58"),  # what pale parts are mixed with
     # Of code.
     "--ov-code": ("#36464e", "#dbe1e7"),
     "--ov-code-comment": ("#5d6671", "#98a2ad"),

@@ -45,6 +45,8 @@ COLORS = 7
 #: What other lanes of such a timeline take first: colours that say less.
 _BESIDE_LANES = (1, 2, 6, 3, 4, 5)
 _INK, _PAPER, _GRID = "var(--ov-ink)", "var(--ov-paper)", "var(--ov-grid)"
+#: Behind pale parts: mixed with the paper of a dark page, they are hard to see.
+_PALE = "var(--ov-pale)"
 _ROOT = f"fill:{_INK};font-size:{FONT}px;stroke-linejoin:round;white-space:pre"
 #: Paper around letters, where a line would strike them.
 _HALO = f"paint-order:stroke;stroke:{_PAPER};stroke-width:3px;"
@@ -193,7 +195,7 @@ class Drawing:
             self.line(plot.left, plot.bottom, plot.right, plot.bottom, _GRID, wide=1.2)
             self._x_ticks(plot)
         if self.layout.is_low:
-            if plot.names_rows:
+            if plot.names_rows and plot.shows_x:
                 self.text(plot.left - 6, plot.bottom + 13, plot.panel.x.label, "end")
         elif plot.shows_x and (label := self.layout.label_of(plot)):
             half = text_width(label) / 2
@@ -430,7 +432,7 @@ class Drawing:
         if mark.light and mark.color == "ceiling":  # pale grey alone is hard to see
             widths = sorted(plot.x(start + length) - plot.x(start) for start, length in mark.spans)
             is_lined = is_lined or widths[len(widths) // 2] >= _LINED
-        fill = _PAPER if is_hollow(mark) else _fill(color, is_light(mark))
+        fill = _PAPER if is_hollow(mark) else _fill(color, is_light(mark), _PAPER if is_lined else _PALE)
         return fill, color if is_lined else ""
 
     def line(self, x: float, y: float, x2: float, y2: float, color: str, dash="", wide=0.6) -> None:
@@ -560,9 +562,9 @@ def _variable(color: int | str) -> str:
     return f"var(--ov-series-{color})" if isinstance(color, int) else f"var(--ov-{color})"
 
 
-def _fill(color: str, light: bool) -> str:
+def _fill(color: str, light: bool, behind: str = "") -> str:
     """A fill; a light one is solid, so that no line of the axis shines through."""
-    return f"color-mix(in srgb, {color} 35%, {_PAPER})" if light else color
+    return f"color-mix(in srgb, {color} 35%, {behind or _PAPER})" if light else color
 
 
 def _end_of_bar(plot: Plot, mark, row: str, length: float) -> float:

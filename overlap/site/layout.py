@@ -15,6 +15,7 @@ _GAP = 18.0  # pixels between panels side by side
 _ROW = 19.0  # pixels, of a lane or a row of cells
 _LANE = 14.0  # pixels, of what is drawn in a lane
 _LOW = 15.0, 12.0  # the same two of a strip
+_STACKED = 12.5, 10.0  # and of one whose panels stand one above the other
 #: Panels of which one lasts so many times as long as another have time scales of their own.
 _APART = 8
 
@@ -141,10 +142,16 @@ class Layout:
             for mark in plot.panel.marks:
                 for name in _rows_of(mark):
                     plot.rows.setdefault(name, len(plot.rows))
+        #: Whether it is a strip with a panel and its zoom, one above the other: only the last has numbers.
+        self.is_stacked = self.is_low and width < _NARROW and len(self.plots) > 1
+        if self.is_stacked and len({plot.panel.x.high for plot in self.plots}) == 1:
+            self.plots = self.plots[:1]  # of two steps the first: words say how long the other is
+            self.is_stacked = False
         self._name_rows()
-        if width < _NARROW and not (self.is_low or self._has_room_for_columns()):
+        if self.is_stacked or (width < _NARROW and not (self.is_low or self._has_room_for_columns())):
             self.columns = 1
             self._name_rows()
+        self.columns = min(self.columns, len(self.plots))
 
     def _has_room_for_columns(self) -> bool:
         """Whether tables of short words stand beside each other, under names that stand there once."""
@@ -162,7 +169,7 @@ class Layout:
             with_bars = {name for mark in plot.marks("Bars") for name in mark.values}
             plot.heights = []
             if self.is_low:
-                high, plot.lane = _LOW
+                high, plot.lane = _STACKED if self.is_stacked else _LOW
                 plot.heights = [high] * len(plot.rows)
                 continue
             for name in plot.rows:
@@ -186,7 +193,7 @@ class Layout:
             column = place % self.columns
             if column == 0:
                 top = bottom
-            plot.shows_x = not shares_x or plot is self.plots[-1]
+            plot.shows_x = not (shares_x or self.is_stacked) or plot is self.plots[-1]
             plot.start = column * (inner + _GAP) + sum(lefts[:column])
             plot.left = plot.start + lefts[column]
             plot.right = plot.left + inner - 6

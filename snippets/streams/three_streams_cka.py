@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from snippets.pictures import Axis, Bars, Panel, Picture, Spans
+from snippets.pictures import Axis, Bars, Panel, Picture, Rule, Spans
 from snippets.streams.kernels_side_by_side import on_gpu
 from snippets.timing.kernel_time import captured
 from snippets.timing.lanes import lanes
@@ -163,7 +163,7 @@ def plot(results: dict, ceilings: dict):
     panels = {"forked": ("The second bar", whole)}
     # the book draws other machines' times on this scale, too: so no factor is known here
     zoomed = Axis("ms", low=0.0, high=ms["forked_graph"] * 1.18)
-    panels |= {"forked_graph": ("Zoom into the last bar", zoomed)}
+    panels |= {"forked_graph": ("Zoom into the last bar, drawn longer", zoomed)}
     for way, (what, axis) in panels.items():
         spans = {row: [] for row in rows}
         streams = {}
@@ -192,6 +192,8 @@ def plot(results: dict, ceilings: dict):
             lane = "CPU" if row == "CPU waits" else row
             color = "gpu" if row in models.values() else None
             marks.append(Spans(lane, parts, row, color=color, names=names))
+        # in both panels: until here the lower one shows it longer
+        marks.append(Rule("x", ms["forked_graph"], "end of the last bar"))
         title = f"{what} · {titles[way]}"
         drawn.append(Panel(marks, axis, title=title))
     return Picture(drawn, opens=1)

@@ -178,8 +178,9 @@ class Panel:
 class Picture:
     """Panels, one above the other, or in `columns` where there is room.
 
-    `low`: a strip above a text. Its lanes are low, its columns stay side by side,
-    and its axes have no labels. `opens`: the place of the panel that is explored first;
+    `low`: a strip above a text. Its lanes are low, and its axes have no labels. On a
+    narrow page it has one column: the first panel, and the second if that has another
+    axis, as a zoom has. `opens`: the place of the panel that is explored first;
     None: the first of those in whose lanes most runs.
     """
 

@@ -1486,6 +1486,15 @@ def test_an_answer_keeps_its_labels_until_a_reader_explores_its_timeline(visit):
     assert figure.get_by_role("button", name="Longest gap").count() == 0, "its gaps are too short"
 
 
+def test_the_names_of_several_timelines_fit_a_phone(visit):
+    page = visit("streams/", width=390, rows=False)
+    figure = page.locator(".ov-summary .ov-figure").first
+    figure.scroll_into_view_if_needed()
+    figure.get_by_role("button", name="Explore this timeline").click()
+    figure.get_by_label("Timeline", exact=True).wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_without_scripts_an_answer_has_the_picture_of_its_timeline(visit):
     page = visit("streams/", java_script_enabled=False)
     figure = page.locator(".ov-summary .ov-figure")

@@ -350,7 +350,7 @@ def test_of_a_machine_that_ran_little_the_title_names_what_is_shown(visit, shown
 
 @pytest.mark.parametrize(
     ("path", "lent"),
-    [("memory", {"1 × H200", "CPU"}), ("loader", {"1 × H200", "2 × H200", "CPU"})],
+    [("memory", {"1 × H200", "CPU"}), ("loader", {"1 × H200", "4 × H100", "CPU"})],
 )
 @pytest.mark.parametrize("machine", ["h200-x8", "h200-x4"])
 def test_who_picks_gpus_is_shown_gpus(visit, path, lent, machine):

@@ -1943,22 +1943,53 @@ def test_what_pycuda_does_not_check_is_checked_before_a_launch(pycuda, pasted, m
     monkeypatch.setattr(torch.cuda, "current_device", lambda: here.gpu)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=here.stream))
     check, x = pasted("check_launch")["check_launch"], torch.ones(4, 4)
-    check(None)
-    check(None, x, x)
-    check(SimpleNamespace(handle=0), x.double(), dtype="float64")
+    check(None, (x, "float32"), writes=x)
+    check(SimpleNamespace(handle=0), (x, "float32"), (x.double(), "float64"), writes=x)
     here.stream = 8
-    check(SimpleNamespace(handle=8), x)
-    for stream in (None, SimpleNamespace(handle=7)):
+    check(SimpleNamespace(handle=8), (x, "float32"), writes=[])
+    check(8, (x, "float32"), writes=[])
+    for stream in (None, 7, SimpleNamespace(handle=7)):
         with pytest.raises(ValueError, match="PyTorch's current stream is not that of this launch"):
-            check(stream, x)
+            check(stream, (x, "float32"), writes=x)
     here.stream = 0
     with pytest.raises(ValueError, match=r"a tensor is torch.float64; the kernel takes float32"):
-        check(None, x, x.double())
+        check(None, (x, "float32"), (x.double(), "float32"), writes=x)
     with pytest.raises(ValueError, match=r"strides \(1, 4\); call .contiguous\(\)"):
-        check(None, x.T)
+        check(None, (x.T, "float32"), writes=x)
     here.gpu = 1
-    with pytest.raises(ValueError, match="a tensor is on cpu, not GPU 1"):
-        check(None, x)
+    with pytest.raises(ValueError, match="tensor on cpu, not GPU 1"):
+        check(None, (x, "float32"), writes=x)
+    assert x._version == 2, "autograd is told of what is launched, and of nothing that was refused"
+
+
+def doubled_unseen(h):
+    """What a kernel does: it writes into the memory of `h`, and PyTorch does not know."""
+    torch.from_numpy(h.detach().numpy()).mul_(2)
+
+
+def test_backward_refuses_what_a_kernel_overwrote_if_autograd_is_told(pasted, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)  # as of a tensor on the CPU
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=0))
+    check, x = pasted("check_launch")["check_launch"], torch.tensor([2.0], requires_grad=True)
+
+    def loss(tells):
+        h = x * 1
+        y = (h * h).sum()  # its gradient is 2 h, of the h that was
+        if tells:
+            check(None, (h, "float32"), writes=h)
+        doubled_unseen(h)
+        return y
+
+    assert torch.autograd.grad(loss(False), x)[0].item() == 8, "wrong: it is 4"
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss(True).backward()
+
+
+def test_the_tile_that_transposes_is_the_one_that_was_timed():
+    text = (ROOT / "docs/pycuda.md").read_text()
+    shown = re.findall(r"^(__global__ void transpose_shared.*?^}$)", text, re.M | re.S)
+    timed = (ROOT / "snippets/machine/pycuda_resources.py").read_text()
+    assert len(shown) == 1 and shown[0] in timed
 
 
 @pytest.mark.parametrize("elements", [0, 1, 256, 257])
@@ -1978,6 +2009,7 @@ def test_a_kernel_of_pycudas_gets_its_types_its_stream_and_enough_blocks(
     double_(x, stream)
     blocks = (1 if elements < 256 else 2, 1, 1)
     assert launches == [(blocks, (256, 1, 1), stream, x.data_ptr(), elements)] * 2
+    assert x._version == 2, "autograd is told of each write"
     assert prepared == ["Pq"], "compiled once for each GPU; a pointer and a long long"
     for wrong, its in ((x.double(), stream), (torch.ones(4, 4).T, stream), (x, SimpleNamespace(handle=8))):
         with pytest.raises(ValueError, match=r"float64|strides|stream"):
@@ -2009,6 +2041,7 @@ def test_a_formula_of_pycudas_is_built_once_and_refuses_what_it_would_misread(py
     assert built == [("float *z, float *x, float *y", "z[i] = x[i] + 2 * y[i]")]
     arrays = tuple((z.shape, "float32", t.data_ptr()) for t in (z, x, y))
     assert calls == [(arrays, None), (arrays, stream)]
+    assert z._version == 2, "autograd is told of each write"
     for wrong, says in (
         (y.double(), "float64"),
         (y[1:], r"shapes: \[4\], \[4\], \[3\]"),
@@ -2058,7 +2091,7 @@ def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
     twice = lambda gpu: events.append(f"compiled for {gpu} in GPU {pycuda.top()}'s context")  # noqa: E731
     names = pasted("torch_context", "shared_stream")
     names |= {"torch": torch, "x": x, "launch_double": double_, "twice": twice}
-    text = (ROOT / "docs/pycuda.md").read_text().partition("## Evidence")[0]
+    text = (ROOT / "docs/pycuda.md").read_text()
     x.shape, x.data_ptr = (2,), lambda: 64
     its = lambda name: lambda *of: events.append((name, *of[:2])) or "host"  # noqa: E731
     monkeypatch.setattr(pycuda.driver, "pagelocked_empty", its("page-locked"), raising=False)
@@ -2169,7 +2202,7 @@ def test_a_tensor_is_an_array_of_pycudas_and_a_tensor_again(pasted):
 def test_the_page_calls_its_boxes_on_a_gpu(pasted, capsys):
     pytest.importorskip("pycuda.driver", exc_type=ImportError)
     names = pasted("torch_context", "check_launch", "pycuda_double", "shared_stream")
-    text = (ROOT / "docs/pycuda.md").read_text().partition("## Evidence")[0]
+    text = (ROOT / "docs/pycuda.md").read_text()
     for code in re.findall(r"^```{\.python .*?}\n(.*?)^```$", text, re.M | re.S):
         exec(compile(code, "docs/pycuda.md", "exec"), names)
     assert capsys.readouterr().out == "tensor(2097152., device='cuda:0')\n"
@@ -2311,13 +2344,15 @@ def test_a_kernel_of_ones_own_reaches_each_element(elements, pasted, monkeypatch
         x, n = args
         assert current == [x.device], "it is launched in the current stream of the current GPU"
         launches.append(grid)
-        x.view(-1)[: min(n, grid[0] * block[0])] *= 2
+        x.data.view(-1)[: min(n, grid[0] * block[0])] *= 2
 
     monkeypatch.setattr(torch.cuda, "_compile_kernel", compile_kernel)
     monkeypatch.setattr(torch.cuda, "device", device)
     twice_ = pasted("own_kernel")["twice_"]
     assert compiled == [], "to import it starts no CUDA"
-    torch.testing.assert_close(twice_(torch.ones(elements)), torch.full((elements,), 2.0))
+    x = torch.ones(elements)
+    torch.testing.assert_close(twice_(x), torch.full((elements,), 2.0))
+    assert x._version == 1, "autograd is told of the write"
     assert launches == [(1 if elements < 256 else 2, 1, 1)], "a grid without blocks is an error"
     twice_(torch.ones(2))
     assert compiled == [torch.device("cpu")], "once for each GPU"
@@ -2355,12 +2390,12 @@ def test_cuda_core_is_told_pytorchs_stream_the_address_and_a_size_of_eight_bytes
     monkeypatch.setitem(sys.modules, "cuda.core", core)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: gpu[-1])
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=77))
-    double_, x = pasted("core_kernel")["core_double"], torch.ones(elements)
+    double_, x = pasted("check_launch", "core_kernel")["core_double"], torch.ones(elements)
     assert compiled == [], "to import it starts no CUDA"
-    with pytest.raises(RuntimeError):
+    with pytest.raises(ValueError, match="on cpu, not"):
         double_(x)  # its address is one of the CPU
     monkeypatch.setattr(torch.Tensor, "get_device", lambda x: 0)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(ValueError, match="on cpu, not"):
         double_(x)  # it is on another GPU than the current one
     for number in (1, 0, 1):
         gpu.append(number)
@@ -2370,8 +2405,9 @@ def test_cuda_core_is_told_pytorchs_stream_the_address_and_a_size_of_eight_bytes
         assert passed == [("stream", 77), (blocks, 256), f"twice of GPU {number}", x.data_ptr()]
         assert size.value == elements and ctypes.sizeof(size) == 8
     assert compiled == [("c++", 1), ("c++", 0)], "once for each GPU"
+    assert x._version == 3, "autograd is told of each write"
     for wrong in (x.double(), torch.ones(4, 4).T[:2]):
-        with pytest.raises(RuntimeError):
+        with pytest.raises(ValueError, match=r"float64|strides"):
             double_(wrong)
     assert len(calls) == 3
 
@@ -2379,7 +2415,8 @@ def test_cuda_core_is_told_pytorchs_stream_the_address_and_a_size_of_eight_bytes
 @pytest.mark.gpu
 def test_a_kernel_by_cuda_core_doubles_in_pytorchs_stream(pasted):
     pytest.importorskip("cuda.core", exc_type=ImportError)
-    double_, x = pasted("core_kernel")["core_double"], torch.zeros(10_000_001, device="cuda")
+    double_ = pasted("check_launch", "core_kernel")["core_double"]
+    x = torch.zeros(10_000_001, device="cuda")
     with torch.cuda.stream(torch.cuda.Stream()):
         torch.cuda._sleep(50_000_000)
         x.fill_(3)
@@ -2393,7 +2430,7 @@ def test_a_kernel_by_cuda_core_doubles_in_pytorchs_stream(pasted):
         double_(y)
         assert y.sum().item() == 514
     if last:
-        with pytest.raises(RuntimeError):
+        with pytest.raises(ValueError, match="tensor on cuda"):
             double_(y)  # the current GPU is another one
 
 

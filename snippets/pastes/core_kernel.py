@@ -11,8 +11,8 @@ CODE = """extern "C" __global__ void twice(float *x, long long n) {
 built = cache(lambda gpu: Program(CODE, "c++").compile("cubin").get_kernel("twice"))
 
 
-def core_double(x):  # in place, which autograd does not see
-    gpu, at = torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream
-    torch._check(x.get_device() == gpu and x.is_contiguous() and x.dtype == torch.float)
+def core_double(x):  # in place, without a gradient
+    gpu, at = x.get_device(), torch.cuda.current_stream().cuda_stream
+    check_launch(at, (x, "float32"), writes=x)
     config = LaunchConfig(grid=x.numel() // 256 + 1, block=256)
     launch(Stream.from_handle(at), config, built(gpu), x.data_ptr(), c_int64(x.numel()))

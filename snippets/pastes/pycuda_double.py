@@ -9,8 +9,8 @@ SOURCE = """__global__ void twice(float *x, long long n) {
 twice = cache(lambda gpu: SourceModule(SOURCE).get_function("twice").prepare("Pq"))
 
 
-def launch_double(x, stream=None):  # in place, which autograd does not see
-    check_launch(stream, x)
+def launch_double(x, stream=None):  # in place, without a gradient
+    check_launch(stream, (x, "float32"), writes=x)
     n = x.numel()
     blocks = n // 256 + 1
     launch = twice(x.device).prepared_async_call

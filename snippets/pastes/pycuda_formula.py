@@ -10,7 +10,7 @@ fused = cache(lambda gpu: ElementwiseKernel(*FORMULA))
 
 
 def formula(z, x, y, stream=None):
-    check_launch(stream, z, x, y)
+    check_launch(stream, (z, "float32"), (x, "float32"), (y, "float32"), writes=z)
     if not z.shape == x.shape == y.shape:
         raise ValueError(f"shapes: {[*z.shape]}, {[*x.shape]}, {[*y.shape]}")
     arrays = [GPUArray(t.shape, "float32", gpudata=t.data_ptr()) for t in (z, x, y)]

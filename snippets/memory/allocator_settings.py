@@ -181,23 +181,32 @@ def derive(results: dict) -> dict:
         "results_beside_others": beside,
         "cures_end_at_mib": cures,
     }
+    last = results["scales"][-1]
+    fits = {name: last * (each[-1] - GROWTH_MIB) for name, each in refused.items()}
+    found["fits_mib"] = fits  # of the largest loop, one tensor before the refused one
     return found | {"farthest_mib": max(max(each) for each in refused.values())}
 
 
 def plot(results: dict, ceilings: dict):
     def largest_loop() -> Picture:
-        """The batch at which the largest loop stops, and the last that could fit."""
+        """The largest tensor for which the largest loop has room, and the most possible."""
         scale, refused = results["scales"][-1], results["refused"]
         names = {"default": "default", "collected": "garbage_collection_threshold"}
         names |= {"rounded": "roundup_power2_divisions"}
         names |= {"expandable": "expandable_segments"}
         names |= {"max_split": "max_split_size_mb"}
         names |= {"emptied": "empty_cache() each batch"}
-        mib = {label: scale * refused[name][-1] for name, label in names.items()}
+        mib = {
+            label: scale * (refused[name][-1] - GROWTH_MIB)
+            for name, label in names.items()
+        }
         texts = {label: f"{each:,}" for label, each in mib.items()}
-        bars = Bars(mib, "stops at a batch of", texts=texts)
-        most = Rule("x", scale * results["furthest_mib"], "if nothing were lost")
-        return Picture([Panel([bars, most], Axis("MiB", low=0))])
+        bars = Bars(mib, "largest tensor that still fits", texts=texts)
+        could = scale * (results["furthest_mib"] - GROWTH_MIB)
+        most = Rule("x", could, "most that could fit")
+        return Picture(
+            [Panel([bars, most], Axis("largest tensor that still fits, MiB", low=0))]
+        )
 
     lanes = {"default": "default", "collected": "garbage_collection\n_threshold"}
     lanes |= {"rounded": "roundup_power2\n_divisions"}

@@ -161,14 +161,14 @@ def plot(results: dict, ceilings: dict):
         not say how long kernels run. There the fourth repair tells how long the other
         GPUs wait for the late one, and the rest has no colour.
         """
-        names = {"all": "six common faults", "loader": "+ 1: workers load ahead"}
+        names = {"all": "six common faults", "loader": "+ 1: workers load data ahead"}
         names |= {
-            "copy": "+ 2: bytes, from pinned memory",
-            "kernels": "+ 3: few large kernels",
+            "copy": "+ 2: sends bytes, not floats",
+            "kernels": "+ 3: normalises all images at once",
         }
         names |= {
-            "straggler": "+ 4: validates rarely",
-            "item": "+ 5, 6: no .item(), no boolean mask",
+            "straggler": "+ 4: no validation in each step",
+            "item": "+ 5, 6: no wait for numbers",
         }
         ms = {title: results["ms"][name] for name, title in names.items()}
         titles = list(ms)

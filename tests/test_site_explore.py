@@ -224,8 +224,27 @@ def test_a_zoomed_timeline_has_more_ticks_in_the_same_unit(page):
 def test_a_gap_says_how_long_it_is_and_what_the_cpu_did(page):
     drawing = timeline(page)
     drawing.click(position=at(drawing, 50, 1))
-    said = "60 µs: the GPU is idle; the CPU meanwhile: decode 40 µs, cudaLaunchKernel 8 µs; the rest, 12 µs, "
+    said = "stream 7 is empty from 20 to 80 µs, for 60 µs: the GPU is idle; the CPU meanwhile: decode 40 µs, "
+    said += "cudaLaunchKernel 8 µs; the rest, 12 µs, "
     assert told(page) == said + "is in no recorded call: Python, PyTorch or the loader."
+
+
+def test_a_gap_names_the_lane_that_is_empty_before_those_that_work(page):
+    """In both languages; a stretch that somebody measured is no lane's."""
+    events = [*EVENTS, ["stream 8", 20.0, 15.0, "add"]]
+    said = page.evaluate(
+        """async timeline => {
+            const { describe, read } = await import("./timeline.js")
+            const { lanes } = read(timeline), lane = lanes.find(({ name }) => name === "stream 7")
+            const told = [describe(lanes, 20, 80, lane), describe(lanes, 20, 80)]
+            document.documentElement.lang = "zh"
+            return [...told, describe(lanes, 2500, 5800, lane)]
+        }""",
+        explored(timelines({"": events}), {})[0],
+    )
+    assert said[0].startswith("stream 7 is empty from 20 to 80 µs, for 60 µs: stream 8 is busy for 25%; ")
+    assert said[1].startswith("60 µs: stream 8 is busy for 25%; ")
+    assert said[2].startswith("stream 7 从 2.5 到 5.8 ms 是空的，共 3.3 ms：GPU 空闲；")
 
 
 def test_a_button_marks_the_longest_gap(page):
@@ -320,7 +339,7 @@ def test_all_of_a_timeline_is_reached_by_keyboard(page):
     steps = {
         "ArrowRight": "CPU: cudaLaunchKernel, 10 µs, from 0 s on.",
         "ArrowDown": "stream 7: elementwise, 8 µs, from 12 µs on.",
-        "g": "60 µs: the GPU is idle",
+        "g": "stream 7 is empty from 20 to 80 µs, for 60 µs: the GPU is idle",
     }
     for key, sentence in steps.items():
         page.keyboard.press(key)

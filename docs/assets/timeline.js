@@ -100,10 +100,18 @@ export const longestIdle = lanes => {
   return longest
 }
 
+const unitOf = us => [["s", 1e6], ["ms", 1e3], ["µs", 1]].find(([, length]) => !us || Math.abs(us) >= length) ?? ["ns", 1e-3]
+
 /* As `duration` in overlap/book/statistic.py. */
 export const duration = us => {
-  const [unit, length] = [["s", 1e6], ["ms", 1e3], ["µs", 1]].find(([, length]) => !us || Math.abs(us) >= length) ?? ["ns", 1e-3]
+  const [unit, length] = unitOf(us)
   return `${shown(us / length)} ${unit}`
+}
+
+/* A lane without an event between two times, in the unit of the later one. */
+const emptied = (name, from, to) => {
+  const [unit, length] = unitOf(to)
+  return translated("{0} is empty from {1} to {2} {3}, for {4}", name, shown(from / length), shown(to / length), unit, duration(to - from))
 }
 
 /* What stands in lanes of the CPU between two times: names with their share, the longest first. */
@@ -129,9 +137,9 @@ export const launched = (event, partners) => {
   return translated(" Launches {0}, which starts {1} later.", readable(other.name), later)
 }
 
-/* A marked stretch in words: its length, how busy each lane of the GPU was, what the CPU did. Recordings have the CPU's calls
-   into CUDA, so between them it runs what is not recorded. */
-export const describe = (lanes, from, to) => {
+/* A marked stretch in words: its length and, where it is a lane's gap, its `lane`; how busy each lane of the GPU was, what the
+   CPU did. Recordings have the CPU's calls into CUDA, so between them it runs what is not recorded. */
+export const describe = (lanes, from, to, lane = null) => {
   const working = lanes.filter(lane => !isCpu(lane))
     .map(lane => [lane.name, Math.round(100 * busy(lane.events, from, to) / (to - from))]).filter(([, percent]) => percent)
   const gpu = working.length ? working.map(([name, percent]) => translated("{0} is busy for {1}%", name, percent)).join(translated(", "))
@@ -142,7 +150,7 @@ export const describe = (lanes, from, to) => {
   const between = rest > (to - from) / 100 ? translated("; the rest, {0}, is in no recorded call: {1}", duration(rest), unnamed) : ""
   const cpu = calls ? translated("the CPU meanwhile: {0}", calls) + between
     : translated("no call of the CPU is recorded meanwhile: it runs {0}", unnamed)
-  return translated("{0}: {1}; {2}.", duration(to - from), gpu, cpu)
+  return translated("{0}: {1}; {2}.", lane ? emptied(lane.name, from, to) : duration(to - from), gpu, cpu)
 }
 
 const put = (made, attributes, parent) => {
@@ -270,10 +278,10 @@ export const draw = (place, { title, us, low, high, lanes, second, forms }, say,
     if (x < left || x > right) canvas.call(behaviour.translateBy, (center - x) / view.k, 0)
   }
 
-  const mark = (from, to) => {
+  const mark = (from, to, lane = null) => {
     stretch.setAttribute("x", at(from))
     stretch.setAttribute("width", at(to) - at(from))
-    say(describe(lanes, from, to))
+    say(describe(lanes, from, to, lane))
     marked(from, to)
   }
   /* Of a call what it launched, of a kernel its call. */
@@ -304,7 +312,7 @@ export const draw = (place, { title, us, low, high, lanes, second, forms }, say,
   const rowAt = y => [...rows].sort((a, b) => Math.abs(a.middle - y) - Math.abs(b.middle - y))[0]
   svg.addEventListener("click", event => {
     if (event.defaultPrevented || event.shiftKey || marking) return  // the end of a drag
-    const [x, y] = positionOf(event), moment = time(x), { bars } = rowAt(y)
+    const [x, y] = positionOf(event), moment = time(x), { lane, bars } = rowAt(y)
     const reach = (event.pointerType === "touch" ? 8 : 2) / view.k / room * (high - low)  // a bar of a pixel can be hit
     const far = ({ start, end }) => Math.max(start - moment, moment - end, 0)
     const near = bars.filter(bar => far(bar) <= reach).sort((a, b) => far(a) - far(b))[0]
@@ -313,8 +321,8 @@ export const draw = (place, { title, us, low, high, lanes, second, forms }, say,
     if (!gap) return
     /* A lane's gap that is nearly the frame is marked as the frame is: one gap has one length. */
     const shared = target ? Math.min(gap.to, target.to) - Math.max(gap.from, target.from) : 0
-    const { from, to } = shared > Math.max(gap.to - gap.from, target?.to - target?.from) / 2 ? target : gap
-    mark(from, to)
+    const isFrame = shared > Math.max(gap.to - gap.from, target?.to - target?.from) / 2
+    isFrame ? mark(target.from, target.to) : mark(gap.from, gap.to, lane)
   })
   let from = null
   svg.addEventListener("pointerdown", event => {
@@ -352,7 +360,7 @@ export const draw = (place, { title, us, low, high, lanes, second, forms }, say,
     g: () => {
       if (!chosen) return walk(1)
       const gap = gapAt(chosen.lane.events, chosen.end + 1e-3, first, last)
-      gap ? mark(gap.from, gap.to) : say(translated("There is no gap behind this event."))
+      gap ? mark(gap.from, gap.to, chosen.lane) : say(translated("There is no gap behind this event."))
     },
   }
   svg.addEventListener("keydown", event => {

@@ -107,6 +107,7 @@ window.overlapWords ??= (() => {
       "the CPU meanwhile: {0}": "同时 CPU 在执行：{0}",
       "; the rest, {0}, is in no recorded call: {1}": "；其余 {0} 不在任何有记录的调用中：{1}",
       "no call of the CPU is recorded meanwhile: it runs {0}": "这段时间没有记录到 CPU 的调用：它在运行 {0}",
+      "{0} is empty from {1} to {2} {3}, for {4}": "{0} 从 {1} 到 {2} {3} 是空的，共 {4}",
       "{0}: {1}; {2}.": "{0}：{1}；{2}。",
       "{0}, {1}, from {2} on.": "{0}，持续 {1}，从 {2} 开始。",
       ", ": "，",

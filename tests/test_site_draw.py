@@ -669,7 +669,7 @@ def test_a_note_in_a_row_leaves_its_name_free_and_has_paper_where_somebody_waits
 def test_a_lane_that_comes_later_keeps_its_colour():
     rows = [[lane, 0.0, 1.0, "x"] for lane in ("a", "backward", "b", "GPU", "optimizer")]
     colors = re.findall(r'z" style="fill:var\(--ov-series-(\d)\)', draw(timelines({"": rows}), 504)[0])
-    assert len(set(colors)) == 5 and {"1", "6"} <= set(colors)
+    assert len(set(colors)) == 5 and {"1", "7"} <= set(colors)
     both = bars({"a row": {"CPU": 1.0, "GPU": 2.0}}, {}, "µs")
     assert re.findall(r'style="fill:var\(--ov-series-(\d)\)"/><rect', draw(both, 504)[0])[0] == "5"
 
@@ -818,6 +818,28 @@ def test_what_cannot_be_drawn_of_each_run_has_no_range():
     assert pictures[""].panels[0].marks[0].ranges == {}
     ranges.add(pictures, plot, {"n": 2}, [{"n": 2}, {"n": 4}])
     assert pictures[""].panels[0].marks[0].ranges == {"a": (0.25, 0.5)}
+
+
+def test_bars_that_begin_at_zero_have_ranges_on_an_axis_with_room_for_them():
+    """Other panels that have the same axis keep its scale."""
+
+    def plot(results: dict) -> dict:
+        ms = results["ms"]
+        axis = Axis("ms", low=0.0, high=1.2 * max(ms))
+        slow = Bars({"a": ms[0]}, "slow", {"a": 0.0})
+        fast = Bars({"b": ms[1]}, "fast", {"b": 0.0})
+        behind = Bars({"c": ms[1]}, "behind", {"c": ms[0]})
+        lanes = Spans("GPU", [(0.0, 1.0)])
+        return {"": Picture([Panel([slow, fast, behind], axis), Panel([lanes], axis)])}
+
+    runs = [{"ms": [5.0, 1.0]}, {"ms": [15.0, 2.0]}]
+    pictures = plot({"ms": [10.0, 1.5]})
+    ranges.add(pictures, plot, {"ms": [10.0, 1.5]}, runs)
+    bars_of, lanes_of = pictures[""].panels
+    assert [mark.ranges for mark in bars_of.marks] == [{"a": (5.0, 15.0)}, {"b": (1.0, 2.0)}, {}]
+    assert bars_of.x.high == pytest.approx(12.0 * 15.0 / 11.5), "the longest bar ends at 11.5"
+    assert lanes_of.x is bars_of.x
+    assert "lowest to highest of 2 runs" in draw(pictures[""], 504)[0]
 
 
 def test_pictures_of_the_book_have_the_ranges_of_its_runs():

@@ -35,7 +35,7 @@ _MANY = 40  # points of a line that still have dots
 _LANES: dict[str, int | str] = {"CPU": "python", "CPU copies": "python", "copies": "data", "NCCL": "peer"}
 _LANES |= {"all-reduce": "peer", "all-reduces": "peer", "GPU": "gpu", "compute": "gpu", "matmuls": "gpu"}
 _LANES |= {"backward": "python"}  # the CPU's thread
-_LANES |= {"compute, copies": "gpu", "optimizer": 6, "unprofiled": 6}
+_LANES |= {"compute, copies": "gpu", "optimizer": 7, "unprofiled": 6}
 #: Models, which several pages draw. None is orange or pink.
 _LANES |= {"MLP": 1, "CNN": 7, "ResNet": 6}
 #: A name of marks in which somebody waits; "CPU waits" is for the GPU.

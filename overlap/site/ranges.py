@@ -32,6 +32,8 @@ def add(pictures: Mapping[str, object], plot: Callable, results, runs: list) -> 
         if all(other and (other.name, [*other.values]) == (mark.name, [*mark.values]) for other in marks):
             mark.ranges = dict(_wide(mark, marks))
             mark.runs = len(runs)
+    for part, number in dict.fromkeys(place[:2] for place in drawn):
+        _make_room(pictures[part].panels[number])
 
 
 def of_run(results, run):
@@ -53,8 +55,19 @@ def _bars(pictures: Mapping[str, object]) -> Iterator[tuple[tuple, object]]:
             continue
         for number, panel in enumerate(picture.panels):
             for place, mark in enumerate(panel.marks):
-                if hasattr(mark, "ranges") and not mark.starts:
+                if hasattr(mark, "ranges") and not any((mark.starts or {}).values()):
                     yield (part, number, place), mark
+
+
+def _make_room(panel) -> None:
+    """An axis that `plot` ends behind the longest bar ends as far behind the highest run."""
+    bars = [mark for mark in panel.marks if hasattr(mark, "ranges")]
+    ends = [
+        (mark.starts or {}).get(row, 0.0) + (end or 0.0) for mark in bars for row, end in mark.values.items()
+    ]
+    highest = [high for mark in bars for _, high in mark.ranges.values()]
+    if highest and panel.x.high is not None and 0 < max(ends) < max(highest):
+        panel.x.high *= max(highest) / max(ends)
 
 
 def _wide(mark, marks: Iterable) -> Iterator[tuple[str, tuple[float, float]]]:

@@ -333,18 +333,30 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
     assert elsewhere()
 
 
-def test_of_a_machine_that_ran_little_the_title_names_what_is_shown(visit, shown):
-    """Most of a page about GPUs did not run on a CPU: one headline, of the machine that most is from."""
-    page = visit("streams/")
-    pick(page, "cpu")
+@pytest.mark.parametrize(
+    ("path", "machine", "called"),
+    [("streams/", "cpu", "a CPU"), ("training/", "h200-x8", "8 × H200")],
+)
+def test_a_machine_that_ran_little_is_the_pages_and_its_numbers_carry_no_name(
+    visit, shown, path, machine, called
+):
+    """What it has not run names another machine; the line below the title says how little it ran."""
+    page = visit(path)
+    first = page.locator(".ov-head").get_attribute("data-first")
+    pick(page, machine)
     page.wait_for_function(NOTHING_LATER)
     names = {name for output in page.evaluate(FOLLOWERS)["outputs"] for name in output["names"]}
-    ran = len(names & shown("cpu")["snippets"].keys())
+    ran = len(names & shown(machine)["snippets"].keys())
     assert 0 < ran < len(names) / 2
-    assert page.locator(".ov-here").inner_text() == "1 × H200"
+    label = options(page)[machine]
+    assert page.locator(".ov-here").inner_text() == label
     told = page.locator(".ov-switch").inner_text()
-    assert told == f"Shown: 1 × H200. Only {ran} of {len(names)} programs ran on a CPU."
-    pick(page, "h200")
+    assert told == (
+        f"Only {ran} of {len(names)} programs ran on {called}: a number from another machine names it."
+    )
+    named = page.locator(".md-content [data-on]").evaluate_all("all => all.map(each => each.dataset.on)")
+    assert named and not any(label in each.split(", ") for each in named)
+    pick(page, first)
     assert page.locator(".ov-few").is_hidden()
 
 

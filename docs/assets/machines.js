@@ -367,8 +367,9 @@
     const programs = new Set([...shown.flatMap(run => all(".ov-part", run).map(part => part.dataset.name)), ...later.flatMap(place => place.dataset.names.split(" "))])
     const own = [...programs].filter(name => of(data?.snippets, name))
     const isHere = !ran.length || ran.includes(wanted)
-    const isFew = isHere && wanted !== firstOf() && most[0] !== wanted && 2 * own.length < programs.size
-    const here = find(isHere && !isFew ? wanted : most[0]).label
+    const isFew = isHere && wanted !== firstOf() && 2 * own.length < programs.size
+    /* Numbers of the picked machine need no name wherever it has some, however few. */
+    const here = find(isHere ? wanted : most[0]).label
     head.querySelector(".ov-here").textContent = here
     const opens = line.querySelector(".ov-opens"), absent = line.querySelector(".ov-absent"), few = line.querySelector(".ov-few")
     const lentLine = document.querySelector(".ov-lent"), several = lentLine.querySelector(".ov-others"), single = lentLine.querySelector(".ov-one-other")
@@ -379,7 +380,7 @@
     few.hidden = !isFew
     if (isFew) {
       const { label } = find(wanted), counted = isChinese() ? [programs.size, own.length] : [own.length, programs.size]
-      texts(few, "span", [here, ...counted, label === "CPU" && !isChinese() ? "a CPU" : label])
+      texts(few, "span", [...counted, label === "CPU" && !isChinese() ? "a CPU" : label])
     }
     several.hidden = !isHere || lent.size < 2
     single.hidden = !isHere || lent.size !== 1 || find([...lent][0]).label === here

@@ -1502,6 +1502,109 @@ def test_embedding_and_head_are_freed_in_the_layers_only_if_each_is_a_block(tmp_
     on_ranks(2, str(tmp_path / "file.py"))
 
 
+#: On two ranks of the CPU: what gathers weights, what larger groups are, and a weight that two layers share.
+CALLED = """
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(32, 16), nn.Linear(16, 32, bias=False)
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(6))
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = x + layer(x).tanh()
+        return self.head(x)
+
+    def generate(self, tokens):
+        for _ in range(6):
+            tokens = torch.cat([tokens, self(tokens)[:, -1:].argmax(-1)], 1)
+        return tokens
+
+    def encode(self, tokens):
+        return self.layers[0](self.embed(tokens))
+
+
+def new():
+    torch.manual_seed(0)
+    model = Model()
+    model.head.weight.data.mul_(20)  # no two tokens are nearly as likely, also in bf16
+    return model
+
+
+dist.init_process_group("gloo")
+rank, mesh = dist.get_rank(), dist.device_mesh.init_device_mesh("cpu", (2,))
+tokens = torch.arange(10).view(2, 5)[rank:][:1]
+for method in ("forward", "encode"):
+    model = new()
+    split(model, model.layers, mesh)
+    try:
+        getattr(model, method)(tokens)
+    except RuntimeError as error:
+        assert "got mixed torch.Tensor and DTensor" in str(error)
+    else:
+        raise AssertionError(method)
+with torch.no_grad():
+    model = new()
+    split(model, model.layers, mesh)
+    assert torch.equal(model.generate(tokens), new().generate(tokens))
+
+for group, keep in ((1, False), (4, False), (4, True)):
+    model = new()
+    split(model, model.layers, mesh, group=group, keep=keep)
+    whole_now = lambda: [not isinstance(layer.weight, DTensor) for layer in model.layers]
+    seen = []
+    model.layers[1].register_forward_pre_hook(lambda *_: seen.append(whole_now()))
+    loss = nn.functional.cross_entropy(model(tokens).float().flatten(0, 1), tokens.flatten())
+    gathered = {(1, False): [1], (4, False): range(4), (4, True): range(4)}[group, keep]
+    assert seen == [[i in gathered for i in range(6)]]
+    assert whole_now() == [keep] * 6
+    loss.backward()
+    assert whole_now() == [False] * 6
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_calls_gather_weights_by_groups_and_a_bare_forward_does_not(tmp_path, pasted):
+    assert callable(pasted("split")["split"])
+    (tmp_path / "file.py").write_text(Paste("", 0, "split", "").code(ROOT) + "\n" + CALLED)
+    on_ranks(2, str(tmp_path / "file.py"))
+
+
+def test_fill_computes_the_buffers_that_no_file_has(pasted):
+    """As in a model of Transformers: norms that have only a weight, positions whose module takes a config."""
+    from types import SimpleNamespace
+
+    from snippets.training.built_in_parts import built_in_parts
+
+    class Positions(torch.nn.Module):
+        def __init__(self, config):
+            super().__init__()
+            self.config = config
+            power = torch.arange(0, config.width, 2) / config.width
+            self.register_buffer("inv_freq", config.base**-power, persistent=False)
+
+    class Norm(torch.nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(width))
+
+    def make():
+        return torch.nn.ModuleList([Norm(8), Positions(SimpleNamespace(width=8, base=1e4))])
+
+    with pytest.raises(ValueError, match="a Norm, has no reset_parameters"):
+        built_in_parts(make, lambda model: model, "cpu")
+    model = built_in_parts(make, lambda model: model, "cpu", pasted("fill")["fill"])
+    torch.testing.assert_close(model[1].inv_freq, make()[1].inv_freq, rtol=0, atol=0)
+    assert list(model.state_dict()) == ["0.weight"] and not model[0].weight.any()
+
+
 #: Two ranks of the CPU, each with a half of the vocabulary; {} are the lines of the page.
 SPLIT_VOCABULARY = """
 import torch

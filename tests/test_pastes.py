@@ -2055,10 +2055,15 @@ def test_what_pycuda_does_not_check_is_checked_before_a_launch(pycuda, pasted, m
         with pytest.raises(ValueError, match="PyTorch's current stream is not that of this launch"):
             check(stream, (x, "float32"), writes=x)
     here.stream = 0
-    with pytest.raises(ValueError, match=r"a tensor is torch.float64; the kernel takes float32"):
+    with pytest.raises(ValueError, match=r"not contiguous float32: torch.float64, strides \(4, 1\)"):
         check(None, (x, "float32"), (x.double(), "float32"), writes=x)
-    with pytest.raises(ValueError, match=r"strides \(1, 4\); call .contiguous\(\)"):
+    with pytest.raises(ValueError, match=r"not contiguous float32: torch.float32, strides \(1, 4\)"):
         check(None, (x.T, "float32"), writes=x)
+    weights = torch.ones(4, requires_grad=True)
+    with pytest.raises(ValueError, match="no gradient"):
+        check(None, (x, "float32"), (weights, "float32"), writes=x)
+    with torch.no_grad():
+        check(None, (weights, "float32"), writes=[])
     here.gpu = 1
     with pytest.raises(ValueError, match="tensor on cpu, not GPU 1"):
         check(None, (x, "float32"), writes=x)
@@ -2073,17 +2078,17 @@ def doubled_unseen(h):
 def test_backward_refuses_what_a_kernel_overwrote_if_autograd_is_told(pasted, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)  # as of a tensor on the CPU
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=0))
-    check, x = pasted("check_launch")["check_launch"], torch.tensor([2.0], requires_grad=True)
+    check, w = pasted("check_launch")["check_launch"], torch.tensor([3.0], requires_grad=True)
 
     def loss(tells):
-        h = x * 1
-        y = (h * h).sum()  # its gradient is 2 h, of the h that was
+        x = torch.tensor([2.0])  # data, which needs no gradient
+        y = (w * x).sum()  # the gradient of w is the x that was
         if tells:
-            check(None, (h, "float32"), writes=h)
-        doubled_unseen(h)
+            check(None, (x, "float32"), writes=x)
+        doubled_unseen(x)
         return y
 
-    assert torch.autograd.grad(loss(False), x)[0].item() == 8, "wrong: it is 4"
+    assert torch.autograd.grad(loss(False), w)[0].item() == 4, "wrong: it is 2"
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss(True).backward()
 

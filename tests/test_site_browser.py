@@ -656,7 +656,7 @@ def test_each_calculator_is_one_click_from_their_list_and_has_a_scale(visit, wid
     playwright.expect(form).to_be_in_viewport()
     ticks = form.locator(".ov-ticks text[x='45']").all_text_contents()
     scale = [float(tick.replace(",", "")) for tick in ticks]
-    assert len(scale) >= 3 and scale == sorted(set(scale)) and scale[-1] > 0
+    assert len(scale) >= 2 and scale == sorted(set(scale)) and scale[-1] > 0
 
 
 def test_snippets_that_run_on_a_laptop_are_chosen(visit):

@@ -428,11 +428,13 @@ class Drawing:
     def look(self, plot: Plot, mark) -> tuple[str, str]:
         """What parts of a row are filled with, and the colour of the line around them; "" for none."""
         color = self.color(plot, mark)
-        is_lined = is_wait(mark) or is_hollow(mark)
+        is_lined = is_wait(mark)
         if mark.light and mark.color == "ceiling":  # pale grey alone is hard to see
             widths = sorted(plot.x(start + length) - plot.x(start) for start, length in mark.spans)
             is_lined = is_lined or widths[len(widths) // 2] >= _LINED
-        fill = _PAPER if is_hollow(mark) else _fill(color, is_light(mark), _PAPER if is_lined else _PALE)
+        if is_hollow(mark):
+            return _PAPER, color
+        fill = _fill(color, is_light(mark), _PAPER if is_lined else _PALE)
         return fill, color if is_lined else ""
 
     def line(self, x: float, y: float, x2: float, y2: float, color: str, dash="", wide=0.6) -> None:
@@ -568,9 +570,13 @@ def _fill(color: str, light: bool, behind: str = "") -> str:
 
 
 def _end_of_bar(plot: Plot, mark, row: str, length: float) -> float:
-    """Where a bar ends; on a logarithmic axis what is not above zero ends where the axis begins."""
-    end = (mark.starts or {}).get(row, 0.0) + length
-    return plot.x(end) if end > 0 or not plot.x.log else plot.left
+    """Where a bar ends."""
+    return _along(plot, (mark.starts or {}).get(row, 0.0) + length)
+
+
+def _along(plot: Plot, number: float) -> float:
+    """Its place; on a logarithmic axis what is not above zero stands where the axis begins."""
+    return plot.x(number) if number > 0 or not plot.x.log else plot.left
 
 
 def _reach(plot: Plot, mark, row: str, end: float) -> Place:
@@ -578,9 +584,10 @@ def _reach(plot: Plot, mark, row: str, end: float) -> Place:
     reach = range_of(mark, row)
     if not reach:
         return end, end
-    low, high = (plot.x(place) if place > 0 or not plot.x.log else plot.left for place in reach)
+    low, high = (_along(plot, number) for number in reach)
     low, high = max(low, plot.left), min(high, plot.right)
-    return (low, high) if high - low >= (_SEEN_BESIDE_DOT if plot.x.log else _SEEN) else (end, end)
+    least = _SEEN_BESIDE_DOT if plot.x.log else _SEEN
+    return (low, high) if high - low >= least else (end, end)
 
 
 def _runs(plot: Plot) -> int:

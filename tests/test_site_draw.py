@@ -823,6 +823,18 @@ def test_what_cannot_be_drawn_of_each_run_has_no_range():
     assert pictures[""].panels[0].marks[0].ranges == {"a": (0.25, 0.5)}
 
 
+def test_bars_one_behind_another_have_no_ranges():
+    """Not even the first, whose starts are all zero."""
+
+    def plot(results):
+        return {"": stacked({name: {"a": ms, "b": ms} for name, ms in results.items()}, "ms")}
+
+    pictures = plot({"driver": 3.0, "Python": 1.0})
+    ranges.add(pictures, plot, {"driver": 3.0, "Python": 1.0}, [{"driver": n, "Python": 1.0} for n in (3, 5)])
+    marks = pictures[""].panels[0].marks
+    assert len(marks) == 2 and all(isinstance(mark, Bars) and not mark.ranges for mark in marks)
+
+
 def test_bars_that_begin_at_zero_have_ranges_on_an_axis_with_room_for_them():
     """Other panels that have the same axis keep its scale."""
 

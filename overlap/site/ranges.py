@@ -1,12 +1,13 @@
 """How far the runs of a machine are apart, on the bars of its picture.
 
 `plot` is called again with the numbers of each run, and what it then gives a bar is that run's. So a range is
-that of the drawn quantity, also where `plot` computes it from several numbers. Bars that begin behind others
-have none: their starts differ between runs, too.
+that of the drawn quantity, also where `plot` computes it from several numbers. Where bars of a row stand one
+behind another none has a range: their starts differ between runs, too, and the next would hide an end.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from overlap.book.statistic import is_number
 
@@ -14,7 +15,7 @@ from overlap.book.statistic import is_number
 _LEAST = 0.02
 
 
-def add(pictures: Mapping[str, object], plot: Callable, results, runs: list) -> None:
+def add(pictures: Mapping[str, Any], plot: Callable, results, runs: list) -> None:
     """Give the bars of these pictures their ranges over the results of all runs.
 
     `plot` gives pictures by part, of `results` the ones that are drawn. What another run names otherwise
@@ -33,7 +34,9 @@ def add(pictures: Mapping[str, object], plot: Callable, results, runs: list) -> 
             mark.ranges = dict(_wide(mark, marks))
             mark.runs = len(runs)
     for part, number in dict.fromkeys(place[:2] for place in drawn):
-        _make_room(pictures[part].panels[number])
+        panel = pictures[part].panels[number]
+        _leave_out_stacks(panel)
+        _make_room(panel)
 
 
 def of_run(results, run):
@@ -48,15 +51,23 @@ def of_run(results, run):
     return run if is_number(results) and is_number(run) else results
 
 
-def _bars(pictures: Mapping[str, object]) -> Iterator[tuple[tuple, object]]:
-    """Bars that may have ranges, by part, panel and place."""
+def _bars(pictures: Mapping[str, Any]) -> Iterator[tuple[tuple, Any]]:
+    """Bars by part, panel and place; those of a low picture, which have no room for ranges, are left out."""
     for part, picture in pictures.items():
         if getattr(picture, "low", False):
             continue
         for number, panel in enumerate(picture.panels):
             for place, mark in enumerate(panel.marks):
-                if hasattr(mark, "ranges") and not any((mark.starts or {}).values()):
+                if hasattr(mark, "ranges"):
                     yield (part, number, place), mark
+
+
+def _leave_out_stacks(panel) -> None:
+    """A row in which a bar begins behind another has no ranges."""
+    bars = [mark for mark in panel.marks if hasattr(mark, "ranges")]
+    stacks = {row for mark in bars for row, start in (mark.starts or {}).items() if start}
+    for mark in bars:
+        mark.ranges = {row: reach for row, reach in mark.ranges.items() if row not in stacks}
 
 
 def _make_room(panel) -> None:

@@ -147,17 +147,15 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    ms = {name: us / 1e3 for name, us in results["us"].items()}
+    names = {"bf16": "bf16", "fp8": "FP8", "int8": "int8"}
+    ms = {label: results["us"][name] / 1e3 for name, label in names.items()}
     limit = {}
     if "hbm_gb_s" in ceilings:
         rate = ceilings["hbm_gb_s"] * 1e6
-        limit = {
-            f"{n} at the memory's bandwidth": b / rate
-            for n, b in results["bytes"].items()
-        }
-    return Picture(
-        [Panel([Bars(ms, "one sequence"), *limits(limit)], Axis("ms per token"))]
-    )
+        for label, name in {"bf16": "bf16", "eight bits": "int8"}.items():
+            limit[f"{label}, read at full bandwidth"] = results["bytes"][name] / rate
+    marks = [Bars(ms, "one sequence"), *limits(limit)]
+    return Picture([Panel(marks, Axis("ms per token"))])
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ def derive(results: dict) -> dict:
 
 def plot(results: dict, ceilings: dict):
     names = {"graph": "one graph", "compiled": "compiled", "joined": "joined weights"}
-    names |= {"tuned": "tuned products", "joined_tuned": "both"}
+    names |= {"tuned": "tuned matmuls", "joined_tuned": "both"}
     ms = {label: results["us"][way] / 1e3 for way, label in names.items()}
     limit = {}
     if "hbm_gb_s" in ceilings:

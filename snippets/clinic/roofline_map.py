@@ -111,7 +111,7 @@ def plot(results: dict, ceilings: dict):
         place = row["flop_per_byte"], row["tflop_s"]
         marks.append(Note(*place, text, side, dx, dy))
     most = max(row["flop_per_byte"] for row in rows.values())
-    ends = [0.1, 5 * most]
+    ends = [0.1, 9 * most]
     for roof, dash in zip(("bf16", "fp32", "tf32"), DASHES, strict=True):
         if f"{roof}_tflop_s" in ceilings and "hbm_gb_s" in ceilings:
             peak, slope = ceilings[f"{roof}_tflop_s"], ceilings["hbm_gb_s"] / 1e3
@@ -123,7 +123,7 @@ def plot(results: dict, ceilings: dict):
     if "hbm_gb_s" in ceilings:
         place = 4, 4 * ceilings["hbm_gb_s"] / 1e3
         marks.append(Note(*place, "memory roof", "right", -8, -2, color="ceiling"))
-    x = Axis("FLOP per byte", log=True, low=0.07, high=66 * most)
+    x = Axis("FLOP per byte", log=True, low=0.07, high=119 * most)
     return Picture([Panel(marks, x, Axis("TFLOP/s", log=True, high=3000))])
 
 

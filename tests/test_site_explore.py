@@ -143,6 +143,27 @@ def test_a_timeline_begins_as_its_picture(page, width, room, form):
     assert high == set(re.findall(r'<path d="M[^"]*?v(\d+)h', svg))
 
 
+def test_a_part_of_an_event_is_drawn_on_it_and_what_ran_nowhere_below(page, folder):
+    """Neither has a name. The part says something about the event, as that it was exposed."""
+    picture = timelines({"slow": EVENTS})
+    marks = picture.panels[0].marks
+    kernels = next(mark for mark in marks if mark.row == "stream 7")
+    marks.append(Spans(kernels.row, [(90.0, 10.0), (15.0, 70.0)], "exposed", color="peer"))
+    (folder / "parts.json").write_text(json.dumps({"": explored(picture, {})}))
+    page.evaluate("""async () => {
+        const { explore } = await import("./timeline.js")
+        await explore(document.getElementById("place"), "parts.json")
+    }""")
+    drawn = (
+        page.locator(".ov-bars g")
+        .nth(1)
+        .locator("rect[style]")
+        .evaluate_all("bars => bars.map(bar => [!!bar.querySelector('title'), bar.getAttribute('width')])")
+    )
+    assert [is_event for is_event, _ in drawn] == [False, True, True, False]
+    assert float(drawn[0][1]) > float(drawn[2][1]) > float(drawn[3][1])
+
+
 def test_numbers_durations_and_ticks_read_as_in_the_book(page):
     """Of lengths and numbers of all sizes, among them those that a digit more would make the next one."""
     random.seed(0)

@@ -371,6 +371,18 @@ def test_an_all_reduce_beside_ddp_s_own_copies_is_not_beside_matmuls():
     assert ddp_timeline.derive(result)["beside"] == pytest.approx({"matmuls": 0.5 / 2.2, "copies": 0.6 / 2.2})
 
 
+def test_the_picture_of_a_step_shows_which_of_its_all_reduces_are_exposed():
+    """Here one ends 100 µs after the GPU's last other work; before, two gaps are too short to be seen."""
+    late = ["stream 20", 6000.0, 500.0, "ncclDevKernel_AllReduce_Sum_f32"]
+    works = [["stream 7", 4010.0, 1000.0, "gemm"], ["stream 7", 6005.0, 395.0, "Memcpy DtoD"]]
+    events = [*EVENTS, late, *works]
+    picture = ddp_timeline.plot({"timelines": {"one_gpu": EVENTS[:3], "ddp": events}}, {})
+    (exposed,) = [mark for mark in picture.panels[1].marks if getattr(mark, "name", "")[:7] == "exposed"]
+    assert exposed.spans == [pytest.approx((6.4, 0.1))] and exposed.row == "all-reduce"
+    (copies,) = [mark for mark in picture.panels[1].marks if getattr(mark, "text", "") == "from buckets"]
+    assert (copies.x, copies.y) == (6.005, "copies")
+
+
 #: Runs the snippets of the third and later arguments one after the other, with the constants of the first and
 #: a model of two layers.
 SMALL = """

@@ -13,7 +13,7 @@ const LETTER = 5.4
 const SVG = "http://www.w3.org/2000/svg"
 
 /* A timeline whose lanes have their `events` in the order of time: { start, end, name, launch, light, waits, part }, in µs;
-   what has no name is no event, and drawn only. */
+   what has no name is no event, and drawn only, on an event if it is a part of one. */
 export const read = timeline => ({
   ...timeline,
   lanes: timeline.lanes.map(lane => {
@@ -202,8 +202,14 @@ export const draw = (place, { title, us, low, high, lanes, second, forms }, say,
       return drawn
     }
     row.replaceChildren()
-    lane.empty.forEach(bar)
-    return { lane, bars: lane.events.map(event => ({ ...event, bar: titled(event), lane })), middle }
+    const drawn = lane.events.map(event => ({ ...event, bar: titled(event), lane }))
+    // what has no name lies below the events, but for a part of one, which is drawn on it
+    lane.empty.forEach(part => {
+      const middle = (part.start + part.end) / 2, on = drawn.find(({ start, end }) => start < middle && middle < end)
+      if (on) on.bar.after(bar(part))
+      else row.prepend(bar(part))
+    })
+    return { lane, bars: drawn, middle }
   })
   const links = element("g", { class: "ov-links" }, moving)
   if (target) element("rect", { class: "ov-target", x: at(target.from), width: at(target.to) - at(target.from), y: top, height: bottom - top }, moving)

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.pictures import timelines
+from snippets.pictures import Note, Spans, timelines
 from snippets.timing.lanes import lanes
 
 LAYERS, WIDTH, ROWS = 6, 8192, 4096  # rows for each GPU
@@ -139,7 +139,28 @@ def plot(results: dict, ceilings: dict):
             elif lane == "CPU 2":
                 lane = "CPU, backward"
             panels[title].append([lane, start / 1e3, us / 1e3, call])
-    return timelines(panels, "ms")
+    picture = timelines(panels, "ms")
+    on_gpu = ("all-reduce", "compute", "copies", "optimizer")
+    events = [event for event in panels[titles["ddp"]] if event[0] in on_gpu]
+    others = sorted(event[1:3] for event in events if event[0] != "all-reduce")
+    alone = []  # all-reduces, without the times in which others run
+    for _, start, ms, _ in (event for event in events if event[0] == "all-reduce"):
+        end = start + ms
+        for other, long in [*others, [end, 0.0]]:
+            alone.append((start, min(other, end) - start))
+            start = max(start, other + long)
+    # shorter ones would be drawn wider than they are
+    alone = [part for part in alone if part[1] > 0.03]
+    marks = picture.panels[1].marks
+    for mark in marks:
+        mark.light = mark.row == "all-reduce"
+    exposed = "exposed: the GPU does nothing else"
+    marks.append(Spans("all-reduce", alone, exposed, color="peer"))
+    first = min(event[1] for event in events if event[0] == "all-reduce")
+    later = [event[1] for event in events if event[0] == "copies" and event[1] > first]
+    if later:
+        marks.append(Note(min(later), "copies", "from buckets", "right", dx=-4))
+    return picture
 
 
 if __name__ == "__main__":

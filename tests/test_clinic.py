@@ -579,10 +579,12 @@ def test_a_zoom_shows_the_gaps_that_a_whole_step_is_too_long_for(machine):
     def busy(part: str) -> tuple[dict[str, float], float]:
         """Of the zoom: for how long each lane works, and waits; how long it is."""
         whole, zoom = parts[f"strip-{part}"].panels
-        assert {mark.row for mark in whole.marks} == {"Python", "GPU"}, "lanes of a zoom"
-        ms: dict[str, float] = {"waits": 0.0}
+        lanes = {mark.row for mark in [*whole.marks, *zoom.marks] if isinstance(mark, Spans)}
+        assert lanes - {"repaired"} == {"Python", "GPU"}, "lanes of a zoom"
+        ms: dict[str, float] = {"waits": 0.0, "idle": 0.0}
         for mark in zoom.marks:
             key = "waits" if "waits" in mark.name else mark.row
+            key = "idle" if mark.name == "it waits for Python" else key
             ms[key] = ms.get(key, 0.0) + sum(length for _, length in mark.spans)
             assert all(0 <= at < at + length <= zoom.x.high + 1e-9 for at, length in mark.spans)
         return ms, zoom.x.high
@@ -595,6 +597,9 @@ def test_a_zoom_shows_the_gaps_that_a_whole_step_is_too_long_for(machine):
     ms, high = busy("waits")
     assert high == 6 and ms["waits"] > 1.5, "the wait is a large part of the zoom"
     assert high - ms["GPU"] > 1, "and the GPU has little to do after it"
+    assert 0.6 < ms["idle"] / (high - ms["GPU"]) <= 1, "most of the gaps say what the GPU waits for"
+    rows = {getattr(mark, "row", None): mark for mark in parts["strip-waits"].panels[0].marks}
+    assert rows["repaired"].spans == [(0.0, results["ms"]["item"])]
 
 
 def test_before_its_first_kernel_the_gpu_waits_for_a_copy_and_else_for_python():

@@ -322,11 +322,11 @@ def plot(results: dict, ceilings: dict):
             panels.append(Panel(marks, Axis("ms", high=-(-last // 1)), title=title))
         return Picture(panels)
 
-    def gaps_between(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
-        """[start, ms] of the gaps of a millisecond and more between spans."""
+    def gaps_between(spans: list[Any], least: float = 1.0) -> list[tuple[float, float]]:
+        """[start, ms] of the gaps of so many milliseconds and more between spans."""
         gaps, end = [], sum(spans[0]) if spans else 0.0
         for start, ms in spans:
-            if start - end >= 1:
+            if start - end >= least:
                 gaps.append((end, start - end))
             end = max(end, start + ms)
         return gaps
@@ -433,13 +433,14 @@ def plot(results: dict, ceilings: dict):
         name: str,
         wait: Callable[..., Any],
         window: Callable[..., Any],
+        near: Callable[..., Any],
         closer: str,
         axis: Axis,
     ) -> Picture:
         """A step, dark in a window; beside it so much of it as the axis shows, as profiled.
 
         Both have the lanes of Python and of the GPU. `window(rows)` is (start, ms, from
-        where the axis shows it).
+        where the axis shows it); `near(rows)` are the waits of the zoom, as `wait(rows)`.
         """
         rows = of_program(name)
         begin, long, first = window(rows)
@@ -454,7 +455,7 @@ def plot(results: dict, ceilings: dict):
         ):
             spans = [(start, ms) for of, start, ms, _ in rows if of == kind]
             marks.append(Spans(lane, spans, lane, color))
-        for lane, spans, cause in wait(rows):
+        for lane, spans, cause in near(rows):
             marks.append(Spans(lane, spans, *told[cause], light=True))
         for mark in marks:
             parts = between(mark.spans, first, first + (axis.high or 0.0))
@@ -489,6 +490,12 @@ def plot(results: dict, ceilings: dict):
     def for_numbers(rows: list[list[Any]]) -> list[tuple]:
         waits = [(start, ms) for lane, start, ms, _ in rows if lane == "CPU waits"]
         return [("Python", waits, "gpu")]
+
+    def for_numbers_and_python(rows: list[list[Any]]) -> list[tuple]:
+        """As for numbers; the GPU, which then has nothing to do, waits for Python."""
+        works = [row[1:3] for row in rows if "CPU" not in row[0]]
+        gaps = gaps_between(sorted(works), least=0.05)  # shorter ones are not seen
+        return [*for_numbers(rows), ("GPU", gaps, "calls")]
 
     def awaited(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
         """Where an all-reduce waits for a rank: all but its last part.
@@ -576,13 +583,24 @@ def plot(results: dict, ceilings: dict):
             "loader": strip(alone, ahead),
             "copy": strip(floats, sent),
             "kernels": with_zoom(
-                *small, "zoom, as profiled", Axis("ms", low=0.0, high=0.2, ticks=few_us)
+                *small,
+                no_wait,
+                "zoom, as profiled",
+                Axis("ms", low=0.0, high=0.2, ticks=few_us),
             ),
             "waits": with_zoom(
-                *asks, "zoom, as profiled", Axis("ms", low=0.0, high=6.0)
+                *asks,
+                for_numbers_and_python,
+                "zoom, as profiled",
+                Axis("ms", low=0.0, high=6.0),
             ),
             "clock": clocked(),
         }
+        ms = results["ms"]["item"]
+        whole_step = drawn["waits"].panels[0]
+        whole_step.marks.append(Spans("repaired", [(0.0, ms)], "repaired", "muted"))
+        inside = Note(ms, "repaired", f"{ms:.1f} ms", "right", dx=-4, color="paper")
+        whole_step.marks.append(inside)
         for name in ("Python", "GPU"):
             drawn[name] = strip((healthy_step, "item", no_wait, whole(name)))
         if results["ranks"] > 1:

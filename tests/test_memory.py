@@ -129,6 +129,23 @@ def test_what_no_counter_shows_is_what_is_left_of_nvidia_smi(smi, monkeypatch):
     assert result["torch_says_mib"] == 1531
 
 
+def test_the_parts_of_a_process_add_up_to_what_nvidia_smi_shows():
+    """Before and after the tensor is deleted; what is left of tensors then is not the reader's."""
+    rows = [dict.fromkeys(("tensors", "reserved", "smi"), 0)] * 4
+    rows += [{"tensors": 1056, "reserved": 1058, "smi": 1743}, {"tensors": 32, "reserved": 1058, "smi": 1743}]
+    _, parts = nvidia_smi.plot({"mib": [*rows, *rows[:2]]}, {})
+    marks = parts["account"].panels[0].marks
+    assert {mark.name: [*mark.values.values()] for mark in marks} == {
+        "your tensor": [1024],
+        "cache": [2, 1026],
+        "context": [685, 685],
+        "workspace of cuBLAS": [32, 32],
+    }
+    for row in ("before del", "after del"):
+        assert sum(mark.values.get(row, 0) for mark in marks) == 1743
+    assert marks[-1].texts == {"before del": "1,743", "after del": "1,743"}
+
+
 def test_empty_cache_gives_back_what_no_tensor_holds(allocator):
     around = empty_cache_myth.given_back()
     assert around == {

@@ -81,11 +81,23 @@ def plot(results: dict, ceilings: dict):
         },
     }
     texts = {name: f"{row['smi']:,}" for name, row in by_name}
-    picture = stacked(parts, "MiB, as nvidia-smi shows them", texts)
+    picture = stacked(parts, "MiB", texts)
     _, cache, outside = picture.panels[0].marks
     cache.color, cache.light = "ceiling", True  # as in the other pictures of the page
     outside.color = 7
-    return picture
+    made, deleted = rows[4:6]
+    of_cublas = deleted["tensors"]  # the matmul has made it; all else is deleted
+    account = {"your tensor": {"before del": made["tensors"] - of_cublas}}
+    account |= {name: {} for name in ("cache", "context", "workspace of cuBLAS")}
+    for name, row in {"before del": made, "after del": deleted}.items():
+        account["cache"][name] = row["reserved"] - row["tensors"]
+        account["context"][name] = row["smi"] - row["reserved"]
+        account["workspace of cuBLAS"][name] = of_cublas
+    texts = {"before del": f"{made['smi']:,}", "after del": f"{deleted['smi']:,}"}
+    brief = stacked(account, "MiB", texts)
+    for mark, look in zip(brief.panels[0].marks, (1, cache.color, 7, 6), strict=True):
+        mark.color, mark.light = look, look == cache.color
+    return picture, {"account": brief}
 
 
 if __name__ == "__main__":

@@ -279,10 +279,11 @@ def test_a_piece_that_is_missing_is_noticed(gpu, monkeypatch):
         chunked_copy.main()
 
 
-# the loop at the top of the page
+# the loop of the page with buffers of your own
 
 
-LOOP = (ROOT / "docs/transfers.md").read_text().split("```python\n")[1].split("```")[0]
+LOOP = (ROOT / "docs/transfers.md").read_text().split("{ #own-buffers }")[1]
+LOOP = LOOP.split("```python\n")[1].split("```")[0]
 GUARD = "    sent.synchronize()\n"
 
 

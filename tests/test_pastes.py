@@ -2059,13 +2059,17 @@ def test_what_pycuda_does_not_check_is_checked_before_a_launch(pycuda, pasted, m
         check(None, (x, "float32"), (x.double(), "float32"), writes=x)
     with pytest.raises(ValueError, match=r"not contiguous float32: torch.float32, strides \(1, 4\)"):
         check(None, (x.T, "float32"), writes=x)
+    imaginary = torch.tensor([1 + 2j]).conj().imag  # its memory has +2, PyTorch reads -2
+    assert imaginary.is_contiguous() and imaginary.dtype == torch.float32
+    with pytest.raises(ValueError, match="not contiguous float32"):
+        check(None, (imaginary, "float32"), writes=x)
     weights = torch.ones(4, requires_grad=True)
     with pytest.raises(ValueError, match="no gradient"):
         check(None, (x, "float32"), (weights, "float32"), writes=x)
     with torch.no_grad():
         check(None, (weights, "float32"), writes=[])
     here.gpu = 1
-    with pytest.raises(ValueError, match="tensor on cpu, not GPU 1"):
+    with pytest.raises(ValueError, match="on cpu, not on GPU 1"):
         check(None, (x, "float32"), writes=x)
     assert x._version == 2, "autograd is told of what is launched, and of nothing that was refused"
 
@@ -2206,7 +2210,7 @@ def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
     monkeypatch.setattr(pycuda.driver, "memcpy_dtoh_async", its("copied"), raising=False)
     stream_of_pycuda = SimpleNamespace(handle=8, synchronize=lambda: events.append("waited"))
     monkeypatch.setattr(pycuda.driver, "Stream", lambda flag: stream_of_pycuda)
-    _, code, in_graph = re.findall(r"^```{\.python .*?}\n(.*?)^```$", text, re.M | re.S)
+    _, code, in_graph, in_chunks = re.findall(r"^```{\.python .*?}\n(.*?)^```$", text, re.M | re.S)
     exec(compile(code, "docs/pycuda.md", "exec"), names)
     copied = [("copied", "host", 64), "outside waits for shared", "waited"]
     launched = ["shared waits for outside", "x in shared, GPU 0, flag 1"]
@@ -2216,6 +2220,15 @@ def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
     before = ["compiled for cuda:0 in GPU 0's context", "captures in shared"]
     assert events == [*before, "x in shared, GPU 0, flag 1", "replayed"]
     assert pycuda.stack == []
+    given = []
+    names |= {"both_ways": lambda *of: given.append((pycuda.top(), *of)), "work": "work"}
+    monkeypatch.setattr(pycuda.driver, "pagelocked_empty", np.empty)
+    monkeypatch.setattr(pycuda.driver, "mem_alloc", lambda size: ("memory", size), raising=False)
+    exec(compile(in_chunks, "docs/pycuda.md", "exec"), names)
+    [(gpu, host, back, there, result, work, streams)] = given
+    assert (gpu, work, streams) == (0, "work", [stream_of_pycuda] * 3)
+    assert (host == 1).all() and host is not back and host.nbytes == back.nbytes == 4 * 2**26
+    assert there == result == ("memory", host.nbytes)
 
 
 def test_an_array_of_pycudas_has_the_tensors_memory_and_keeps_it(pycuda, pasted, monkeypatch):
@@ -2238,12 +2251,19 @@ def test_an_array_of_pycudas_has_the_tensors_memory_and_keeps_it(pycuda, pasted,
     with pytest.raises(ValueError, match="on cpu, not on GPU 1"):
         names["as_array"](x)
     current.pop()
+    weights = torch.ones(2, requires_grad=True)
+    with pytest.raises(ValueError, match="no gradient"):
+        names["as_array"](weights)
+    with torch.no_grad():
+        assert names["as_array"](weights).base is weights
     for right in (conjugate.resolve_conj(), negative.resolve_neg()):
         assert names["as_array"](right).base is right
     assert array.gpudata == x.data_ptr() and array.base is x
     asked = []
     monkeypatch.setattr(torch, "as_tensor", lambda array, device: asked.append((array, device)) or x)
-    assert names["as_tensor"](array) is names["as_tensor"](array, 1) is x
+    for gpu in (0, 1):
+        current.append(gpu)
+        assert names["as_tensor"](array) is x
     assert asked == [(array, "cuda:0"), (array, "cuda:1")], "elsewhere it would be copied"
 
 
@@ -2311,11 +2331,16 @@ def test_the_page_calls_its_boxes_on_a_gpu(pasted, capsys):
     pytest.importorskip("pycuda.driver", exc_type=ImportError)
     names = pasted("torch_context", "check_launch", "pycuda_double", "shared_stream")
     text = (ROOT / "docs/pycuda.md").read_text()
-    for code in re.findall(r"^```{\.python .*?}\n(.*?)^```$", text, re.M | re.S):
+    *codes, in_chunks = re.findall(r"^```{\.python .*?}\n(.*?)^```$", text, re.M | re.S)
+    for code in codes:
         exec(compile(code, "docs/pycuda.md", "exec"), names)
     assert capsys.readouterr().out == "tensor(2097152., device='cuda:0')\n"
     assert (torch.from_numpy(names["host"]) == 4).all()
     assert (names["x"] == 8).all(), "captured it did not run, replayed once it did"
+    copy = names["driver"].memcpy_dtod_async
+    names |= pasted("both_ways") | {"work": lambda out, x, n, stream: copy(out, x, 4 * n, stream)}
+    exec(compile(in_chunks, "docs/pycuda.md", "exec"), names)
+    assert (names["back"] == 1).all()
 
 
 @pytest.mark.gpu

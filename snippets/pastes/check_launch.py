@@ -1,16 +1,16 @@
 """What pycuda does not check before a launch (stream, GPU, type, strides), nor tell autograd."""
 
-from torch import autograd, cuda, is_grad_enabled
+import torch
 
 
-def check_launch(stream, *pairs, writes):
-    if cuda.current_stream().cuda_stream != getattr(stream, "handle", stream or 0):
+def check_launch(queue, *pairs, writes):
+    if torch.cuda.current_stream().cuda_stream != getattr(queue, "handle", queue or 0):
         raise ValueError("PyTorch's current stream is not that of this launch")
     for x, dtype in pairs:
-        if x.get_device() != cuda.current_device():
-            raise ValueError(f"tensor on {x.device}, not GPU {cuda.current_device()}")
-        if str(x.dtype) != f"torch.{dtype}" or not x.is_contiguous():
+        if x.get_device() != torch.cuda.current_device():
+            raise ValueError(f"on {x.device}, not on GPU {torch.cuda.current_device()}")
+        if str(x.dtype) != f"torch.{dtype}" or not x.is_contiguous() or x.is_neg():
             raise ValueError(f"not contiguous {dtype}: {x.dtype}, strides {x.stride()}")
-        if x.requires_grad and is_grad_enabled():
+        if x.requires_grad and torch.is_grad_enabled():
             raise ValueError("it has no gradient: call it under torch.no_grad()")
-    autograd.graph.increment_version(writes)  # backward() refuses the old numbers
+    torch.autograd.graph.increment_version(writes)  # backward() refuses the old numbers

@@ -9,9 +9,10 @@ def as_array(x):
         raise ValueError(f"on {x.device}, not on GPU {torch.cuda.current_device()}")
     if not x.is_contiguous() or x.is_conj() or x.is_neg():
         raise ValueError("not contiguous, or a conjugate or negative view")
-    dtype = str(x.dtype).removeprefix("torch.")
-    return GPUArray(x.shape, dtype, gpudata=x.data_ptr(), base=x)  # keeps x
+    if x.requires_grad and torch.is_grad_enabled():
+        raise ValueError("it has no gradient: call it under torch.no_grad()")
+    return GPUArray(x.shape, str(x.dtype)[6:], gpudata=x.data_ptr(), base=x)  # keeps x
 
 
-def as_tensor(array, index=0):  # index: the array's GPU
-    return torch.as_tensor(array, device=f"cuda:{index}")
+def as_tensor(array):  # on another GPU it would be a copy
+    return torch.as_tensor(array, device=f"cuda:{torch.cuda.current_device()}")

@@ -56,6 +56,15 @@ def test_a_symptom_is_a_heading_that_leads_to_its_cause(book):
     assert book.pages().entries("a.md") == {"it-__is__-slow"} and book.check() == []
 
 
+def test_several_remedies_are_a_list(book):
+    book.entries("symptoms", waits__slow=SLOW | {"do": ["Look at `x`", "Read [this](a.md)"]})
+    made = book.html("# A\n\n```symptoms waits\n```\n")
+    (listed,) = re.findall(r'<div data-label="do this">\s*(<ul>.*?</ul>)\s*</div>', made, re.DOTALL)
+    items = re.findall(r"<li>(.*?)</li>", listed)
+    assert items == ["Look at <code>x</code>", 'Read <a href="a.md">this</a>']
+    assert '<p data-label="why">' in made and book.check() == []
+
+
 def test_a_term_is_a_section_that_no_browser_translates(book):
     made = book.html("# Glossary\n\n```glossary\n```\n", "glossary.md")
     assert re.findall(r'<h2 id="([^"]*)" translate="no">(.*?)</h2>', made) == [
@@ -87,6 +96,7 @@ def test_statements_are_a_table_of_equal_rows(book):
     [
         ({"do": None}, r"symptoms\.toml: .* lacks, or has besides, do; an entry has symptom, why, do"),
         ({"todo": "x"}, r"symptoms\.toml: .* lacks, or has besides, todo"),
+        ({"why": ["[a](a.md)", "b"]}, r"symptoms\.toml: slow has a list in why; write one text"),
         ({"why": "No link"}, r"symptoms\.toml: `why` of .* has no link"),
     ],
 )

@@ -27,11 +27,11 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 class Symptom(NamedTuple):
-    """What a reader sees, in other words, too; its cause, with a link to what shows it; the remedy."""
+    """What a reader sees, in other words, too; its cause, with a link to what shows it; what to do."""
 
     symptom: str
     why: str
-    do: str
+    do: str | tuple[str, ...]
     also: tuple[str, ...] = ()
     zh: str = ""
 
@@ -90,6 +90,9 @@ def _entry(kind: type, file: str, name: str, entry: dict):
     if wrong:
         reason = f"{name} lacks, or has besides, {', '.join(sorted(wrong))}"
         raise OverlapError(f"docs/{file}: {reason}; an entry has {', '.join(fields)}")
+    lists = {key for key, text in entry.items() if isinstance(text, list)} - {"also", "do"}
+    if lists:
+        raise OverlapError(f"docs/{file}: {name} has a list in {', '.join(sorted(lists))}; write one text")
     return kind(**{key: tuple(text) if isinstance(text, list) else text for key, text in entry.items()})
 
 
@@ -228,13 +231,22 @@ class Statements(Block):
         return self.prose.cells(notebook)
 
 
-def _in_list(anchor: str, label: str, title: str, fields: dict[str, str], attributes: str = "") -> str:
-    """An entry of a list: its heading, and a paragraph for each field."""
+def _in_list(
+    anchor: str, label: str, title: str, fields: dict[str, str | tuple[str, ...]], attributes: str = ""
+) -> str:
+    """An entry of a list: its heading, and a paragraph for each field, or a list of its texts."""
     # As HTML: in Markdown two underscores of a name would begin strong words.
     heading = f'<h3 id="{anchor}" data-label="{label}" {attributes} markdown="span">{title}</h3>'
-    paragraphs = [f'{text}\n{{: data-label="{column}" }}' for column, text in fields.items()]
-    text = "\n\n".join([heading, *paragraphs])
+    told = [_field(column, text) for column, text in fields.items()]
+    text = "\n\n".join([heading, *told])
     return f'<div class="ov-symptom" markdown="1">\n\n{text}\n\n</div>'
+
+
+def _field(label: str, text: str | tuple[str, ...]) -> str:
+    if isinstance(text, str):
+        return f'{text}\n{{: data-label="{label}" }}'
+    items = "\n".join(f"- {item}" for item in text)
+    return f'<div data-label="{label}" markdown="1">\n\n{items}\n\n</div>'
 
 
 def _listed(names: str, parts: list[str]) -> str:

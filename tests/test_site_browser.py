@@ -1200,6 +1200,11 @@ def test_a_browser_adds_what_is_left_out_of_a_page(visit):
     assert made == whole
 
 
+def test_code_keeps_its_text_and_the_marks_that_have_a_colour():
+    marked = '<pre><code><span class="kn">import</span><span class="w"> </span><span class="n">a</span>'
+    assert squeezed(marked) == '<pre><code><span class="kn">import</span> a'
+
+
 def test_a_chapter_can_be_read_before_any_script_runs(visit, chapters):
     shown = {}
     for path in chapters:

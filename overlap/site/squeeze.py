@@ -1,7 +1,7 @@
 """A built page in fewer bytes: without indentation, what only search reads, and tags that browsers add.
 
 Nor has it what no Markdown can leave out: a link within what one clicks to open, a heading of a table that
-heads nothing.
+heads nothing, marks around code that has no colour.
 """
 
 import re
@@ -29,12 +29,15 @@ _ENDS = (
     r"/p>(?=<(?:p|div|details|figure|h[1-6]|ul|ol|table)\b|</(?:div|details|li|td|article)>)",
 )
 _ENDING = re.compile(rf"<(?:{_CODE}|{'|'.join(_ENDS)})", re.S)
+#: Names, signs, punctuation and spaces of code, as Pygments marks them: in this book they have no colour.
+_COLOURLESS = re.compile(r'<span class="[nopw]">([^<]*)</span>')
 
 
 def squeezed(html: str) -> str:
     """The page as it is published."""
     html = _INDENTED.sub(_shorter, html)
     html = _IN_ROW.sub("", _CORNER.sub(r"\1<td></td>", html))
+    html = _COLOURLESS.sub(r"\1", html)
     html = _CLASS.sub(r" class=\1", _IN_MENU.sub("", _FOR_SEARCH.sub("", html)))
     return _ENDING.sub(lambda match: match[0] if match["tag"] else "", html)
 

@@ -147,7 +147,7 @@ def test_a_part_of_an_event_is_drawn_on_it_and_what_ran_nowhere_below(page, fold
     """Neither has a name. The part says something about the event, as that it was exposed."""
     picture = timelines({"slow": EVENTS})
     marks = picture.panels[0].marks
-    kernels = next(mark for mark in marks if mark.row == "stream 7")
+    kernels = next(mark for mark in marks if isinstance(mark, Spans) and mark.row == "stream 7")
     marks.append(Spans(kernels.row, [(90.0, 10.0), (15.0, 70.0)], "exposed", color="peer"))
     (folder / "parts.json").write_text(json.dumps({"": explored(picture, {})}))
     page.evaluate("""async () => {

@@ -2052,19 +2052,19 @@ def test_what_pycuda_does_not_check_is_checked_before_a_launch(pycuda, pasted, m
     check(SimpleNamespace(handle=8), (x, "float32"), writes=[])
     check(8, (x, "float32"), writes=[])
     for stream in (None, 7, SimpleNamespace(handle=7)):
-        with pytest.raises(ValueError, match="PyTorch's current stream is not that of this launch"):
+        with pytest.raises(ValueError, match="PyTorch works in another stream than this launch"):
             check(stream, (x, "float32"), writes=x)
     here.stream = 0
-    with pytest.raises(ValueError, match=r"not contiguous float32: torch.float64, strides \(4, 1\)"):
+    with pytest.raises(ValueError, match=r"needs contiguous float32: torch.float64, strides \(4, 1\)"):
         check(None, (x, "float32"), (x.double(), "float32"), writes=x)
-    with pytest.raises(ValueError, match=r"not contiguous float32: torch.float32, strides \(1, 4\)"):
+    with pytest.raises(ValueError, match=r"needs contiguous float32: torch.float32, strides \(1, 4\)"):
         check(None, (x.T, "float32"), writes=x)
     imaginary = torch.tensor([1 + 2j]).conj().imag  # its memory has +2, PyTorch reads -2
     assert imaginary.is_contiguous() and imaginary.dtype == torch.float32
-    with pytest.raises(ValueError, match="not contiguous float32"):
+    with pytest.raises(ValueError, match="needs contiguous float32"):
         check(None, (imaginary, "float32"), writes=x)
     weights = torch.ones(4, requires_grad=True)
-    with pytest.raises(ValueError, match="no gradient"):
+    with pytest.raises(ValueError, match="no backward: use an autograd"):
         check(None, (x, "float32"), (weights, "float32"), writes=x)
     with torch.no_grad():
         check(None, (weights, "float32"), writes=[])
@@ -2095,6 +2095,49 @@ def test_backward_refuses_what_a_kernel_overwrote_if_autograd_is_told(pasted, mo
     assert torch.autograd.grad(loss(False), w)[0].item() == 4, "wrong: it is 2"
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss(True).backward()
+
+
+class Doubles:
+    """Stands for the boxes that `pycuda_function` calls: on the CPU, and in which contexts."""
+
+    def __init__(self):
+        self.pushed, self.indices = 0, []
+
+    @contextmanager
+    def torch_context(self, index):
+        self.indices.append(index)
+        self.pushed += 1
+        try:
+            yield
+        finally:
+            self.pushed -= 1
+
+    def launch_double(self, x):
+        assert self.pushed == 1 and x.is_contiguous() and not x.requires_grad
+        torch.from_numpy(x.numpy()).mul_(2)  # PyTorch sees no write
+
+
+def test_a_kernel_in_a_function_has_a_gradient_and_its_gradient(pasted):
+    fake = Doubles()
+    names = pasted("pycuda_function")
+    names |= {"torch_context": fake.torch_context, "launch_double": fake.launch_double}
+    double = names["Double"].apply
+    x = torch.rand(4, 3, dtype=torch.float64).T.requires_grad_()
+    before = x.detach().clone()
+    assert torch.equal(double(x), 2 * x) and torch.equal(x, before), "x is not written"
+    (double(x) ** 3).sum().backward()
+    torch.testing.assert_close(x.grad, 24 * before**2)
+    assert torch.autograd.gradgradcheck(double, (x,)) and torch.autograd.gradcheck(double, (x,))
+    assert set(fake.indices) == {-1}, "each push names the tensor's GPU"
+
+
+@pytest.mark.gpu
+def test_a_kernel_in_a_function_has_pytorchs_gradient_on_a_gpu(pasted):
+    pytest.importorskip("pycuda.driver", exc_type=ImportError)
+    double = pasted("torch_context", "check_launch", "pycuda_double", "pycuda_function")["Double"].apply
+    x = torch.rand(1000, 7, device="cuda").T.requires_grad_()
+    (double(x) ** 3).sum().backward()  # in a thread of PyTorch's
+    torch.testing.assert_close(x.grad, 24 * x.detach() ** 2)
 
 
 def test_the_tile_that_transposes_is_the_one_that_was_timed():
@@ -2157,7 +2200,8 @@ def test_a_formula_of_pycudas_is_built_once_and_refuses_what_it_would_misread(py
     for wrong, says in (
         (y.double(), "float64"),
         (y[1:], r"shapes: \[4\], \[4\], \[3\]"),
-        (y[::2], "strides"),
+        (y[:, None], r"shapes: \[4\], \[4\], \[4, 1\]"),
+        (torch.ones(8)[::2], "strides"),
     ):
         with pytest.raises(ValueError, match=says):
             formula(z, x, wrong)
@@ -2354,7 +2398,7 @@ def test_a_formula_of_pycudas_is_right_and_refuses_what_it_would_misread(pasted)
         for wrong in (y.double(), y[1:], y[::2], y.cpu()):
             with pytest.raises(ValueError, match=r"float32|shapes|strides|on cpu"):
                 formula(z, x, wrong)
-        with torch.cuda.stream(torch.cuda.Stream()), pytest.raises(ValueError, match="current stream"):
+        with torch.cuda.stream(torch.cuda.Stream()), pytest.raises(ValueError, match="another stream"):
             formula(z, x, y)
     torch.testing.assert_close(z, x + 2 * y)
 

@@ -10,7 +10,7 @@ def as_array(x):
     if not x.is_contiguous() or x.is_conj() or x.is_neg():
         raise ValueError("not contiguous, or a conjugate or negative view")
     if x.requires_grad and torch.is_grad_enabled():
-        raise ValueError("it has no gradient: call it under torch.no_grad()")
+        raise ValueError("an array has no gradient: use x.detach(), if you need none")
     return GPUArray(x.shape, str(x.dtype)[6:], gpudata=x.data_ptr(), base=x)  # keeps x
 
 

@@ -10,8 +10,8 @@ fused = cache(lambda gpu: ElementwiseKernel(*FORMULA))
 
 
 def formula(z, x, y, stream=None):
-    check_launch(stream, (z, "float32"), (x, "float32"), (y, "float32"), writes=z)
     if not z.shape == x.shape == y.shape:
         raise ValueError(f"shapes: {[*z.shape]}, {[*x.shape]}, {[*y.shape]}")
+    check_launch(stream, (z, "float32"), (x, "float32"), (y, "float32"), writes=z)
     arrays = [GPUArray(t.shape, "float32", gpudata=t.data_ptr()) for t in (z, x, y)]
     fused(z.device)(*arrays, stream=stream)

@@ -9,7 +9,7 @@ primary = cache(lambda gpu: driver.Device(gpu).retain_primary_context())
 
 
 @contextmanager
-def torch_context(index=0):
+def torch_context(index):
     driver.init()
     primary(index).push()
     try:

@@ -43,7 +43,7 @@ _WORDS = {
     "Did not run on ": "没有运行：",
     "; shown: ": "；这里显示 ",
     "See what was measured": "看测到了什么",
-    "The rest is faint. ([How it is drawn]({to}))": "其余部分为淡色。（[怎样画的]({to})）",
+    "What is pale is not discussed here. ([How it is drawn]({to}))": "淡色部分这里不谈。（[怎样画的]({to})）",
 }
 
 

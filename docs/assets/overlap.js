@@ -735,11 +735,11 @@
   /* What the theme's search says, in the language of the page; the theme keeps the language of the page that was loaded first. */
   const FOUND = [
     "Initializing search", "Type to start searching", "No matching documents", "1 matching document", "{0} matching documents",
-    "1 more on this page", "{0} more on this page", "Missing:",
+    "1 more on this page", "{0} more on this page",
   ]
   const said = new WeakMap()
   const sayFound = () => {
-    const parts = document.querySelectorAll(".md-search-result__meta, .md-search-result__more summary div, .md-search-result__terms")
+    const parts = document.querySelectorAll(".md-search-result__meta, .md-search-result__more summary div")
     for (const { firstChild: text } of parts) {
       if (text?.nodeType !== Node.TEXT_NODE) continue
       const known = said.get(text), english = known?.own === text.data ? known.english : text.data, plain = english.trim()

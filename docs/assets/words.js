@@ -55,7 +55,6 @@ window.overlapWords ??= (() => {
       "{0} matching documents": "找到 {0} 条结果",
       "1 more on this page": "这一页还有 1 条结果",
       "{0} more on this page": "这一页还有 {0} 条结果",
-      "Missing:": "缺少：",
       "Permanent link": "本节的链接",
 
       // timeline.js: the explorer

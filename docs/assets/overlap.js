@@ -812,7 +812,7 @@
 
   /* Each line of a box to paste becomes an element: on a narrow page its rest, where it wraps, is indented further than it is.
      It may break behind a bracket that opens, and before the dot that follows one that closes: a long name stays whole, and a short text. */
-  const breakable = line => line.replace(/(<[^>]*>)|[([](?!(?:<[^>]*>)*[)\]])|\)(?=(?:<[^>]*>)*\.)/g, (found, tag) => tag || found + "<wbr>")
+  const breakable = line => line.replace(/(<i class="s\w*[^>]*>[^<]*|<[^>]*>)|[([](?!(?:<[^>]*>)*[)\]])|\)(?=(?:<[^>]*>)*\.)/g, (found, tag) => tag || found + "<wbr>")
   const whole = line => line.replace(/<i class="s2">(?="[^"<]{1,24}"<)/g, '<i class="s2 ov-together">')
   const hanging = () => {
     for (const code of document.querySelectorAll(".ov-paste code:not(:has(.ov-line))")) {

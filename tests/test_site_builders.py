@@ -37,8 +37,11 @@ class Article(HTMLParser):
 
     @property
     def text(self) -> str:
-        """All words, but for the one link that leads to a page of mkdocs-jupyter."""
-        return " ".join(self.words).replace("notebook: read it , download it", "notebook: download it")
+        """All words, but for the one link that leads to a page of mkdocs-jupyter; blank space is left out.
+
+        What is squeezed has fewer tags, and so other ends of words.
+        """
+        return "".join(self.words).replace("notebook:readit,downloadit", "notebook:downloadit")
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)

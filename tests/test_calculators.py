@@ -45,7 +45,7 @@ def test_every_calculator_is_held_against_recordings(formulas):
 
 CORES = "free cores that you need"
 TOKENS = "tokens a second, one for each sequence in a step, at most"
-ROOF = "per cent of its roof"
+ROOF = "per cent of what the GPU allows"
 PREFETCH = "times as fast as without prefetching"
 BUBBLE = "per cent of a step that a GPU waits"
 EXCHANGE = "µs, about, for one all-reduce of all"

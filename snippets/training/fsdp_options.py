@@ -204,8 +204,8 @@ def derive(results: dict) -> dict:
 def plot(results: dict, ceilings: dict):
     titles = {  # as the page calls them
         "ddp_bf16": "DDP, autocast",
-        "bf16": "FSDP, bf16 policy",
-        "together": "FSDP, all three",
+        "bf16": "FSDP: split()",
+        "together": "group=4, keep=True",
     }
     panels = {
         "ms a step": results["many"]["ms"],

@@ -506,7 +506,7 @@ def test_a_link_that_promises_a_calculator_leads_to_its_form():
 
 
 #: Chapters without it: no lane of it shows their subject, or a figure of their answer shows that larger.
-NO_STEP = {"clinic", "first_steps", "machine", "memory", "pycuda", "sharding", "training"}
+NO_STEP = {"clinic", "first_steps", "machine", "memory", "pycuda", "sharding", "streams", "training"}
 
 
 @pytest.mark.parametrize("page", sorted({*PAGES} - NO_STEP))
@@ -523,7 +523,7 @@ def test_behind_the_answer_stands_its_part_of_the_step(page, pages):
 
 
 #: The strips of the healthy step.
-NO_FAULT = {"strip-clock", "strip-Python", "strip-GPU", "strip-streams"}
+NO_FAULT = {"strip-clock", "strip-Python", "strip-GPU"}
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -493,7 +493,7 @@ def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gi
     assert [*data.texts.values(), *waits.texts.values()] == ["42 ms"] * 6
     words = " ".join(mark.text for panel in picture.panels for mark in panel.marks if isinstance(mark, Note))
     assert "nobody reads ahead" in words and "validation in each step,\na boolean mask,\n.item()" in words
-    assert not {"strip-straggler", "strip-streams"} & parts.keys(), "one GPU has none"
+    assert "strip-straggler" not in parts, "one GPU has none"
     (clocked,) = parts["strip-clock"].panels
     bars = {
         mark.row: mark.spans for mark in clocked.marks if isinstance(mark, Spans) and mark.color == "muted"

@@ -605,11 +605,6 @@ def plot(results: dict, ceilings: dict):
             drawn[name] = strip((healthy_step, "item", no_wait, whole(name)))
         if results["ranks"] > 1:
             drawn["straggler"] = strip(late, equal)
-            both = strip((healthy_step, "item", no_wait, whole("GPU", "all-reduce")))
-            streams = {"GPU": "model's stream", "all-reduce": "NCCL's stream"}
-            for mark in both.panels[0].marks:
-                mark.row = streams.get(mark.row, mark.row)
-            drawn["streams"] = both
         return {f"strip-{name}": picture for name, picture in drawn.items()}
 
     faults = results["faults"]

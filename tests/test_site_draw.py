@@ -167,6 +167,15 @@ def test_bars_on_a_logarithmic_axis_are_dots_and_none_of_its_texts_leaves_the_pi
     assert float(x) + text_width("123,000") <= 266
 
 
+def test_an_axis_of_values_says_that_it_is_logarithmic_and_one_of_sizes_does_not():
+    for ylog, label in ((True, "ms (log)"), (False, "ms")):
+        drawn = draw(
+            sweep([1, 10], {"y": [1.0, 300.0]}, {}, xlog=True, ylog=ylog, xlabel="n", ylabel="ms"), 504
+        )
+        assert {label, "n"} <= set(re.findall(r"<text[^>]*>([^<]*)</text>", drawn[0]))
+    assert ">s (log)</text>" in draw(bars({"a": 1e-4, "b": 10.0}, {}, "s", log=True), 504)[0]
+
+
 def test_a_text_stands_in_its_bar_where_a_line_would_strike_it_behind_and_covers_it_where_there_is_no_room():
     def place(values: dict, ceilings: dict) -> tuple[float, bool, bool]:
         """Where the text begins, whether it is written in paper, whether on paper."""

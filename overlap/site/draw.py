@@ -173,7 +173,7 @@ class Drawing:
         y = plot.top - 7
         if plot.panel.y.label and not plot.rows:
             y -= 2  # apart from the topmost number
-            self.text(plot.start, y, plot.panel.y.label)
+            self.text(plot.start, y, plot.panel.y.label + (" (log)" if plot.y.log else ""))
             y -= LINE + 4
         if plot.title:
             self.text(plot.start, y - LINE * plot.title.count("\n"), plot.title, style="font-weight:600;")

@@ -231,8 +231,13 @@ class Layout:
         return 170.0 if len(self.plots) == 1 else 110.0
 
     def label_of(self, plot: Plot) -> str:
-        """What stands below the x axis, in lines that fit; of a strip, left of its numbers."""
-        return wrapped(plot.panel.x.label, self.width) if plot.panel.x.label else ""
+        """What stands below the x axis, in lines that fit; of a strip, left of its numbers.
+
+        An axis of values says that it is logarithmic; of one of sizes the ticks say it.
+        """
+        has_dots = plot.x.log and any(kind(mark) == "Bars" for mark in plot.panel.marks)
+        label = plot.panel.x.label + (" (log)" if has_dots else "")
+        return wrapped(label, self.width) if plot.panel.x.label else ""
 
     def _height_of_label(self, plot: Plot) -> float:
         label = "" if self.is_low else self.label_of(plot)

@@ -380,9 +380,11 @@ def test_a_wheel_scrolls_the_page_and_zooms_with_control_only(page):
     page.mouse.wheel(0, -200)
     assert drawing.locator("g[transform*=scale]").count() == 0
     page.keyboard.down("Control")
-    page.mouse.wheel(0, -200)
+    page.mouse.wheel(0, -200)  # a notch or two of a wheel
     page.keyboard.up("Control")
     page.wait_for_function("document.querySelector('.ov-timeline g[transform*=scale]')")
+    scale = re.search(r"scale\(([\d.]+)", drawing.locator("g[transform*=scale]").get_attribute("transform"))
+    assert 1.2 < float(scale[1]) < 1.5, "d3-zoom's own is sixteenfold"
 
 
 def test_a_wheel_zooms_where_the_pointer_is(page):

@@ -1227,7 +1227,7 @@ def test_a_chapter_can_be_read_before_any_script_runs(visit, chapters):
 
 def test_the_clinic_prints_no_sentence_on_the_game_that_paper_lacks(visit):
     page = visit("clinic/")
-    sentence = page.get_by_text("Find them in the step's traces")
+    sentence = page.get_by_text("Find its six faults in the traces")
     assert sentence.is_visible()
     page.emulate_media(media="print")
     assert not sentence.is_visible() and not page.locator(".ov-find-fault").is_visible()
@@ -1344,7 +1344,7 @@ def test_a_comment_that_has_no_room_begins_a_line(visit):
     assert len(heights) >= 2 and max(heights) < 1.5 * line
 
 
-@pytest.mark.parametrize("path", ["asynchrony/", "streams/"])
+@pytest.mark.parametrize("path", ["asynchrony/", "transfers/"])
 def test_what_a_mark_tells_covers_no_axis_and_moves_nothing(visit, path):
     page = visit(path, width=1440)
     step = page.locator(".ov-step")
@@ -1487,7 +1487,7 @@ def test_after_a_right_choice_the_game_says_so_below_the_header(visit, width):
     page.locator(".ov-find-fault .ov-timeline").wait_for()
     page.locator(".ov-find-fault button", has_text="nobody reads ahead").click()
     header = page.locator(".md-header").bounding_box()
-    verdict = page.locator(".ov-verdict").bounding_box()
+    verdict = page.locator(".ov-find-fault .ov-verdict").bounding_box()
     assert verdict["y"] >= header["y"] + header["height"]
     assert verdict["y"] + verdict["height"] <= page.viewport_size["height"]
 

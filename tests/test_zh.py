@@ -163,7 +163,7 @@ def test_each_text_of_a_script_is_in_the_table_of_words_with_its_values():
 
 
 #: What else stays as it is: whose stream it is, an API, a kind of number, and symbols of a formula.
-OTHER_NAMES = {"NCCL", "CUDA", "bf"}
+OTHER_NAMES = {"NCCL", "CUDA", "bf", "log"}
 
 
 def in_both(pictures: Pictures) -> Iterator[tuple[str, dict, dict, list[str], list[str]]]:

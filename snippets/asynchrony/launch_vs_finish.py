@@ -72,7 +72,7 @@ def plot(results: dict, ceilings: dict):
     if "bf16_tflop_s" in ceilings:
         peak = ceilings["bf16_tflop_s"]
         floor = {"least possible": [2 * n**3 / peak / 1e6 for n in sizes]}
-    labels = {"xlabel": "n (matrices of n × n, log)", "ylabel": "µs per matmul"}
+    labels = {"xlabel": "n (matrices of n × n)", "ylabel": "µs per matmul"}
     picture = sweep(sizes, series, floor, xlog=True, ylog=True, **labels)
     panel, launch, (*_, n, last) = picture.panels[0], results["launch_us"], sizes
     panel.y.low = launch / 5

@@ -260,7 +260,7 @@ def test_import_says_what_is_new_what_is_replaced_and_which_claims_turn(here, bu
         f"new: a/c on h200, {today}",
         "docs/a.md:1 on cpu: false -> holds: Three.",
         "docs/a.md:9 on cpu: holds -> open: X.",
-        "docs/a.md:13 on h200: new: false: Too much. n = 3 == 3 · 150% of 2 — beats its ceiling",
+        "docs/a.md:13 on h200: new: false: Too much. n = 3 · 150% of 2 — beats its ceiling",
         "1 × H200 is new: 1 claim holds",
         "2 imported, 0 refused",
     ]

@@ -48,9 +48,13 @@ READ = {
     "ms.one_gpu - ms.ddp": ("one GPU − DDP", "ms"),
     "1e9 * memory_gb": ("1,000,000,000 × memory", ""),
     'gb_s["shared memory"][-1]': ("shared memory[-1]", "GB/s"),
-    "us": ("us", "µs"),
-    "us[3:]": ("us[3:]", "µs"),
-    "ways.decode_tokens_s": ("ways decode tokens", "tokens/s"),
+    "us": ("time", "µs"),
+    "us[3:]": ("time[3:]", "µs"),
+    "off_large": ("difference large", ""),
+    "ways.decode_tokens_s": ("decode tokens", "tokens/s"),
+    "ways.whole.peak.compiled / ways.whole.peak.eager": ("whole peak: compiled ÷ eager", ""),
+    "middle.off.a / middle.on.a": ("middle a: off ÷ on", ""),
+    "ms.large_alone / ms.large": ("large alone ÷ large", ""),
     "images_per_s.workers_4": ("images workers 4", "images/s"),
     "ms.a + mib.b": ("a + b", ""),
     "len(ms.a)": ("len(a)", ""),
@@ -73,7 +77,12 @@ TOLD = {
     "queue.blocked_us >= 6000": "queue blocked = 7,000 µs ≥ 6,000 µs",
     "ms.all >= 100": "all = 92 ms, not ≥ 100 ms",
     "gain <= 0.5": "gain = 0.4 ≤ 0.5",
-    "flags == [1, 2]": "flags = [1, 2] == [1, 2]",
+    "flags == [1, 2]": "flags = [1, 2]",
+    "flags == [1]": "flags = [1, 2], not == [1]",
+    "flags[2:] == []": "none",
+    "sizes.n8192 > 1": "2 > 1",  # a key that a program alone reads
+    "all(flag > 0 for flag in flags) and not queue.blocked_us": "true, queue blocked: 7,000",
+    "gain > 1 if flags else gain < 1": "gain = 0.4, not > 1",
     f"max({', '.join(['ms.item'] * 12)}) <= 90": "25.6 ms ≤ 90 ms",  # too long for words
 }
 
@@ -81,4 +90,5 @@ TOLD = {
 @pytest.mark.parametrize("expression", TOLD)
 def test_a_comparison_is_told_with_words_and_units(expression):
     scope = {"ms": {"all": 92, "item": 25.6}, "queue": {"blocked_us": 7000}, "gain": 0.4, "flags": [1, 2]}
+    scope["sizes"] = {"n8192": 2}
     assert sides(expression, [scope]) == TOLD[expression]

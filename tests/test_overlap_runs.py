@@ -186,12 +186,12 @@ def test_another_snippets_result_is_that_of_the_same_host(book, template):
 
 
 CLAIMS = {
-    "us >= 60": (State.HOLDS, "us = 80 µs ≥ 60 µs", 3),
-    "us >= 70": (State.HOLDS, "us = 80 µs ≥ 70 µs · true in 2 of 3 runs", 2),
-    "us >= 90": (State.FALSE, "us = 80 µs, not ≥ 90 µs · true in 1 of 3 runs", 1),
+    "us >= 60": (State.HOLDS, "time = 80 µs ≥ 60 µs", 3),
+    "us >= 70": (State.HOLDS, "time = 80 µs ≥ 70 µs · true in 2 of 3 runs", 2),
+    "us >= 90": (State.FALSE, "time = 80 µs, not ≥ 90 µs · true in 1 of 3 runs", 1),
     "us >= 60\nlimit: us of ceiling.sms": (
         State.HOLDS,
-        "us = 80 µs ≥ 60 µs · 61% of 132 (ceiling SMs)",
+        "time = 80 µs ≥ 60 µs · 61% of 132 (ceiling SMs)",
         3,
     ),
 }

@@ -27,7 +27,7 @@ def test_dots_are_medians_of_runs_and_lie_on_the_side_of_the_bound_that_they_are
 #: What each strip of a claim is called, in words where there are some.
 NAMES = {
     "1 <= min(cures) and max(cures) <= 3": ["least cures", "greatest cures"],
-    "cures[0] < 2 * cures[-1] and cures[1] < 9": ["first cures ÷ last cures", "second cures"],
+    "cures[0] < 2 * cures[-1] and cures[1] < 9": ["first cures ÷ last cures", "cures[1]"],
     "max(c - 1 for c in cures) < 3": ["max((c - 1 for c in cures))"],
 }
 
@@ -36,14 +36,14 @@ NAMES = {
 def test_each_strip_of_a_claim_is_named(expression):
     drawn = strips(expression, {"h200": [{"cures": [1, 2, 3]}], "h200-x2": [{"cures": [2, 2, 2.5]}]})
     assert [strip.name for strip in drawn] == NAMES[expression]
-    assert [strip.is_formula for strip in drawn] == ["(" in name for name in NAMES[expression]]
+    assert [strip.is_formula for strip in drawn] == [bool({*"(["} & {*name}) for name in NAMES[expression]]
 
 
 #: Expressions, and the words of their strips.
 WORDS = {
     "0.5 < a < 1.5": ["a: more than 0.5 and less than 1.5. 1 × H100: 0.98; 2 × H200: 1.2."],
-    "a >= 2 * b": ["a / b: at least 2. 1 × H100: 0.49, not so; 2 × H200: 1.2, not so."],
-    "a < b": ["a / b: less than 1. 1 × H100: 0.49; 2 × H200: 1.2, not so."],
+    "a >= 2 * b": ["a ÷ b: at least 2. 1 × H100: 0.49, not so; 2 × H200: 1.2, not so."],
+    "a < b": ["a ÷ b: less than 1. 1 × H100: 0.49; 2 × H200: 1.2, not so."],
     "a == 1": [],
     "a > 1 or b > 1": [],
     "a - 1 >= -b": [],  # below zero a ratio says nothing

@@ -383,7 +383,7 @@ def test_json_is_strict_and_complete(bench, capsys):
     states = {claim["line"]: (claim["page"], claim["machine"], claim["state"]) for claim in found["claims"]}
     assert states == {9: ("a.md", "h200", "false"), 15: ("a.md", "h200", "holds"), 20: ("a.md", None, "open")}
     assert [claim["name"] for claim in found["claims"]] == ["a-copy-is-fast", "", ""]
-    assert found["claims"][0]["figures"].startswith("gb_s = 27.1 GB/s, not ≥ 50 GB/s")
+    assert found["claims"][0]["figures"].startswith("rate = 27.1 GB/s, not ≥ 50 GB/s")
     assert found["diagnosis"] == [{"fact": "the GPU uses 8 of its 16 PCIe lanes", "explains": ["copy"]}]
 
 

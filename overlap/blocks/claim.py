@@ -58,7 +58,7 @@ class Limit(NamedTuple):
         shares = self.shares(scopes)
         if not shares:
             return f"{value} of a ceiling that is not known"
-        subject = "" if told.startswith(f"{value} ") else f"{value}: "
+        subject = "" if f"{told} ".startswith(f"{value} ") else f"{value}: "
         text = f"{subject}{middle(shares):.0%} of {other_side(self.ceiling, scopes)}"
         return f"{text} — beats its ceiling" if self.is_beaten(scopes) else text
 

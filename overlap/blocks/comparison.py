@@ -35,7 +35,16 @@ _WORDS = {
     "nvlink": "NVLink",
 }
 _WORDS |= {"nccl": "NCCL", "ddp": "DDP", "dp": "DataParallel", "fsdp": "FSDP", "mlp": "MLP", "cnn": "CNN"}
-_WORDS |= {"resnet": "ResNet", "pcie": "PCIe", "python": "Python"}
+_WORDS |= {"resnet": "ResNet", "pcie": "PCIe", "python": "Python", "adam": "Adam", "nvml": "NVML"}
+_WORDS |= {"smi": "nvidia-smi", "dataloader": "DataLoader", "pytorchs": "PyTorch’s"}
+#: What a key is called that is a unit alone.
+_QUANTITIES = dict.fromkeys(["s", "ms", "µs", "ns"], "time") | {"W": "power", "MHz": "clock", "%": "share"}
+_QUANTITIES |= dict.fromkeys(["bytes", "KiB", "MiB", "GiB", "MB", "GB"], "size")
+_QUANTITIES |= dict.fromkeys(["GB/s", "GFLOP/s", "TFLOP/s"], "rate")
+#: Keys that group what a snippet gives, and say nothing of it.
+_GROUPS = {"of", "results", "row", "rows", "times", "trials", "ways"}
+#: A key that a program alone reads, as `n8192`: letters before a number, but for the types of numbers.
+_CODE = re.compile(r"\b(?!(?:bf|fp|tf|f|int)\d+\b)[a-z]+\d\w*")
 #: Factors that turn a unit into another one, which no key tells.
 _CONVERTS = {1e3, 1e6, 1e9}
 #: What calls give in the unit of what they are given.
@@ -122,17 +131,31 @@ def _pairs(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST, ast.AST]]:
 
 
 def _sides(node: ast.AST, scopes: Sequence[Mapping]) -> str:
-    if not isinstance(node, ast.Compare):
-        return f"{ast.unparse(node)}: {_value(node, scopes)}"
+    match node:
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            is_so = most(evaluate(ast.unparse(test), scope) for scope in scopes)
+            return sides(ast.unparse(body if is_so else orelse), scopes)
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Name() | ast.Attribute() as key):
+            return f"{named(key)}: {_value(key, scopes)}"
+        case ast.Name() | ast.Attribute():
+            return f"{named(node)}: {_value(node, scopes)}"
+        case ast.Compare():
+            return _pairwise(node, scopes)
+    return "true" if most(evaluate(ast.unparse(node), scope) for scope in scopes) else "not true"
+
+
+def _pairwise(node: ast.Compare, scopes: Sequence[Mapping]) -> str:
     units = [unit(side) for side in (node.left, *node.comparators)]
     unit_of_all = next(filter(None, units), "")  # a number alone has that of what it is compared with
     text = _side(node.left, scopes, units[0] or unit_of_all)
     for (left, sign, right), own in zip(_pairs(node), units[1:], strict=True):
         source = ast.unparse(ast.Compare(left, [sign], [right]))
         is_true = most(evaluate(source, scope) for scope in scopes)
-        text += " " if is_true else ", not "
+        if is_true and isinstance(sign, ast.Eq) and _is_literal(right):
+            continue  # it would be said twice
         is_first = _is_literal(node.left) and left is node.left
         tell = _side if is_first else _other_side
+        text += " " if is_true else ", not "
         text += f"{_SIGNS[type(sign)]} {tell(right, scopes, own or unit_of_all)}"
     return text
 
@@ -166,7 +189,7 @@ def _told(node: ast.AST, scopes: Sequence[Mapping], unit_of_it: str) -> tuple[st
 
 def is_formula(name: str) -> bool:
     """Whether a name has parts that no words stand for: a reader of values does not ask for it."""
-    return "(" in name or "[" in name
+    return "(" in name or "[" in name or bool(_CODE.search(name))
 
 
 def _is_literal(node: ast.AST) -> bool:
@@ -176,6 +199,8 @@ def _is_literal(node: ast.AST) -> bool:
 def _value(node: ast.AST, scopes: Sequence[Mapping], unit_of_it: str = "") -> str:
     source = ast.unparse(node)
     value = middle(over_some(source, scopes))
+    if value in ("", []):
+        return "none"
     return f"{show(value)} {unit_of_it}" if unit_of_it and is_number(value) else show(value)
 
 
@@ -230,7 +255,22 @@ def _in_words(key: str) -> str:
 
 
 def named(node: ast.AST) -> str:
-    """An expression as it reads: `ms.item / ms.all_at_once` as `item ÷ all at once`."""
+    """An expression as it reads: `ms.item / ms.all_at_once` as `item ÷ all at once`.
+
+    What both sides of a ratio have in common stands before them: `peak: compiled ÷ eager`.
+    """
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        one, other = _parts(node.left), _parts(node.right)
+        common = []
+        while min(len(one), len(other)) > 1 and one[0] == other[0]:
+            common.append(one.pop(0))
+            other.pop(0)
+        ends = []
+        while min(len(one), len(other)) > 1 and one[-1] == other[-1]:
+            ends.append(one.pop())
+            other.pop()
+        if common or ends:
+            return f"{' '.join([*common, *reversed(ends)])}: {' '.join(one)} ÷ {' '.join(other)}"
     return _named(node)[0]
 
 
@@ -238,7 +278,7 @@ def _named(node: ast.AST) -> tuple[str, int]:
     """With it how closely it binds; the code where it is no arithmetic of keys."""
     match node:
         case ast.Name() | ast.Attribute():
-            return _path(node) or ast.unparse(node), 3
+            return _path(node) or _QUANTITIES.get(unit(node)) or ast.unparse(node), 3
         case ast.Subscript(value=value, slice=ast.Constant(value=str())):
             return _path(node) or ast.unparse(node), 3
         case ast.Subscript(value=value, slice=place):
@@ -260,11 +300,28 @@ def _named(node: ast.AST) -> tuple[str, int]:
 
 def _path(node: ast.AST) -> str:
     """The words of keys that lead to a value, without their units; empty if nothing else is there."""
+    return " ".join(_parts(node)) if _is_path(node) else named(node)
+
+
+def _is_path(node: ast.AST) -> bool:
+    match node:
+        case ast.Name() | ast.Attribute() | ast.Subscript(slice=ast.Constant(value=str())):
+            return True
+    return False
+
+
+def _parts(node: ast.AST) -> list[str]:
+    """The words of each key; that of a group alone if nothing else is there. `off_large` is a difference."""
     match node:
         case ast.Name(id=key):
-            return _of_key(key)[0]
+            key = f"difference{key[3:]}" if key == "off" or key.startswith("off_") else key
+            return list(filter(None, [_of_key(key)[0]]))
         case ast.Attribute(value=value, attr=key):
-            return f"{_path(value)} {_of_key(key)[0]}".strip()
+            words = _of_key(key)[0]
         case ast.Subscript(value=value, slice=ast.Constant(value=str() as key)):
-            return f"{_path(value)} {key}".strip()
-    return named(node)
+            words = key.rstrip(",")
+        case _:
+            return []
+    is_group = words and isinstance(value, ast.Name) and value.id in _GROUPS
+    before = [] if is_group else _parts(value) if _is_path(value) else [named(value)]
+    return [*before, *filter(None, [words])]

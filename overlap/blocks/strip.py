@@ -19,9 +19,8 @@ MOST = 3
 AXIS, ABOVE, BELOW, _MARGIN = 24, 11, 44, 8
 #: How wide a character is, and how far texts stay apart, in px.
 _CHARACTER, _GAP = 7, 8
-#: What picks one of several numbers, in words; their places count from 0, and from the end by -1.
+#: What picks one of several numbers, in words; so are the first and the last, and no other place.
 _PICKS = {"min": "least", "max": "greatest"}
-_PLACES = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "last"]
 _WORDS = {">": "more than", ">=": "at least", "<": "less than", "<=": "at most"}
 _SIGNS = {">": ">", ">=": "≥", "<": "<", "<=": "≤"}
 _MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
@@ -76,7 +75,8 @@ class Strip:
         """`a: at most 1.05. 1 × H200: 0.92; 1 × H100: 1.1, not so.`"""
         bounds = " and ".join(f"{_WORDS[sign]} {show(bound)}" for sign, bound in self.bounds)
         values = map(self.dot, self.values)
-        return f"{self.source}: {bounds}. {'; '.join(values)}."
+        what = "Bound" if self.is_formula else self.name
+        return f"{what}: {bounds}. {'; '.join(values)}."
 
     def dot(self, machine: str) -> str:
         """`1 × H200: 0.92`; where it is not within the bounds, it says so."""
@@ -130,10 +130,10 @@ class _Picks(ast.NodeTransformer):
         """`gain[-1]`."""
         self.generic_visit(node)
         match node:
-            case ast.Subscript(value=quantity, slice=ast.Constant(value=int(place))) if place < 8:
-                return _picked(node, _PLACES[place], quantity)
+            case ast.Subscript(value=quantity, slice=ast.Constant(value=0)):
+                return _picked(node, "first", quantity)
             case ast.Subscript(value=quantity, slice=ast.UnaryOp(ast.USub(), ast.Constant(value=1))):
-                return _picked(node, _PLACES[-1], quantity)
+                return _picked(node, "last", quantity)
         return node
 
 

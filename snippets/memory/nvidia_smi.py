@@ -10,7 +10,7 @@ import subprocess
 
 import torch
 
-from snippets.pictures import stacked
+from snippets.pictures import Picture, stacked
 
 
 def used_mib() -> int:
@@ -85,18 +85,29 @@ def plot(results: dict, ceilings: dict):
     _, cache, outside = picture.panels[0].marks
     cache.color, cache.light = "ceiling", True  # as in the other pictures of the page
     outside.color = 7
-    made, deleted = rows[4:6]
-    of_cublas = deleted["tensors"]  # the matmul has made it; all else is deleted
-    account = {"your tensor": {"before del": made["tensors"] - of_cublas}}
-    account |= {name: {} for name in ("cache", "context", "workspace of cuBLAS")}
-    for name, row in {"before del": made, "after del": deleted}.items():
-        account["cache"][name] = row["reserved"] - row["tensors"]
-        account["context"][name] = row["smi"] - row["reserved"]
-        account["workspace of cuBLAS"][name] = of_cublas
-    texts = {"before del": f"{made['smi']:,}", "after del": f"{deleted['smi']:,}"}
-    brief = stacked(account, "MiB", texts)
-    for mark, look in zip(brief.panels[0].marks, (1, cache.color, 7, 6), strict=True):
-        mark.color, mark.light = look, look == cache.color
+    panels = []
+    of_cublas = rows[5]["tensors"]  # the matmul has made it; all else is deleted
+    for title, row in {"before del": rows[4], "after del": rows[5]}.items():
+        account = {
+            "your tensor": row["tensors"] - of_cublas,
+            "workspace of cuBLAS": of_cublas,
+            "cache": row["reserved"] - row["tensors"],
+            "context": row["smi"] - row["reserved"],
+        }
+        # each counts what the one before counts, and more
+        counted = {"memory_allocated()": 2, "memory_reserved()": 3, "nvidia-smi": 4}
+        parts = {
+            name: {counter: mib for counter, n in counted.items() if place < n}
+            for place, (name, mib) in enumerate(account.items())
+        }
+        sums = (row["tensors"], row["reserved"], row["smi"])
+        texts = {of: f"{mib:,}" for of, mib in zip(counted, sums, strict=True)}
+        (panel,) = stacked(parts, "MiB", texts).panels
+        panel.title, panel.x.high = title, 1.2 * rows[4]["smi"]
+        for mark, color in zip(panel.marks, (1, 6, cache.color, 7), strict=True):
+            mark.color, mark.light = color, color == cache.color
+        panels.append(panel)
+    brief = Picture(panels, columns=2)
     return picture, {"account": brief}
 
 

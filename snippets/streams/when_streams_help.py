@@ -96,16 +96,16 @@ def plot(results: dict, ceilings: dict):
     names = [name.replace("_", " ") for name in results["kernels"]]
     names = [name.replace("one block", "long kernel,\n1 block") for name in names]
     names = [name.replace("mm", "matmul,\nn =") for name in names]
-    titles = {"eager": "launched from Python:\ntimes as fast"}
-    titles |= {"graph": "in a CUDA graph:\ntimes as fast"}
-    columns = [str(n) for n in results["streams"]]
+    titles = {"eager": "launched from Python:\nspeed, times one stream"}
+    titles |= {"graph": "in a CUDA graph:\nspeed, times one stream"}
+    columns = [str(n) for n in results["streams"][1:]]
     most = results["streams"][-1] - 1
     panels = []
     for way, title in titles.items():
-        rows = [results[way][kernel]["speedup"] for kernel in results["kernels"]]
+        rows = [results[way][kernel]["speedup"][1:] for kernel in results["kernels"]]
         texts = [[f"{value:.1f}" for value in row] for row in rows]
         shades = [[(value - 1) / most for value in row] for row in rows]
-        cells = Cells(columns, names, rows, "times as fast", texts, shades)
+        cells = Cells(columns, names, rows, "speed, times one stream", texts, shades)
         panels.append(Panel([cells], Axis("streams"), title=title))
     return Picture(panels, columns=2)
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from snippets.pictures import bars
+from snippets.pictures import bars, stacked
 from snippets.timing.kernel_time import captured
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
@@ -134,7 +134,17 @@ def plot(results: dict, ceilings: dict):
         "graph_fused": "whole step, fused Adam",
     }
     steps = {text: results["us"][name] for name, text in names.items()}
-    return bars(steps, {}, unit="µs per step")
+    picture = bars(steps, {}, unit="µs per step")
+    us = {"launched by Python": results["us"]["fused"]}
+    us["one CUDA graph"] = works = results["us"]["graph_fused"]
+    parts = {"the GPU works": dict.fromkeys(us, works)}
+    parts["it waits for Python"] = {"launched by Python": max(us.values()) - works}
+    waits = stacked(
+        parts, "µs per step", {row: f"{each:,.0f} µs" for row, each in us.items()}
+    )
+    for mark, color in zip(waits.panels[0].marks, ("gpu", "python"), strict=True):
+        mark.color = color
+    return picture, {"waits": waits}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from overlap.site import draw, svg
-from overlap.site.colors import COLORS, LANES, LIGHT, stylesheet
+from overlap.site.colors import COLORS, DARK, LANES, LIGHT, stylesheet
 from snippets.clinic import six_faults
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -111,6 +111,30 @@ def test_the_word_for_a_lanes_colour_is_one_for_its_hue():
             red, green, blue = (int(color[place : place + 2], 16) / 255 for place in (1, 3, 5))
             low, high = CALLED[word]
             assert low <= 360 * colorsys.rgb_to_hsv(red, green, blue)[0] <= high, (word, color)
+
+
+def _luminance(rgb: list[float]) -> float:
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in rgb]
+    return sum(part * weight for part, weight in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
+
+
+@pytest.mark.parametrize("behind", ["--ov-paper", "--ov-pale"])
+@pytest.mark.parametrize("colors", [LIGHT, DARK], ids=["light", "dark"])
+def test_what_is_pale_stands_out_from_the_page(colors, behind):
+    names = [*(f"--ov-series-{number}" for number in range(1, draw.COLORS + 1)), "--ov-ceiling"]
+    rgb = {
+        name: [int(colors[name][place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        for name in (*names, "--ov-paper", "--ov-pale")
+    }
+    paper = _luminance(rgb["--ov-paper"])
+    for name in names:
+        fill = draw._fill(f"var({name})", True, f"var({behind})")
+        share = int(re.search(r"(\d+)%", fill)[1]) / 100
+        pale = _luminance(
+            [share * own + (1 - share) * other for own, other in zip(rgb[name], rgb[behind], strict=True)]
+        )
+        dark, bright = sorted((paper, pale))
+        assert (bright + 0.05) / (dark + 0.05) >= 1.3, name
 
 
 def test_the_dark_colours_are_for_screens_alone():

@@ -13,7 +13,7 @@ import time
 import warnings
 import weakref
 from collections import namedtuple
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -2017,22 +2017,17 @@ def test_pycuda_works_in_torchs_context_of_the_gpu_that_is_named_and_leaves_it(p
     assert pycuda.retained == [1, 0], "to release one would leave it current"
 
 
-def test_a_shared_stream_is_made_once_for_each_gpu_in_the_block_and_retains_no_context(
+def test_a_shared_stream_is_made_once_for_each_gpu_in_its_context_and_retains_no_other(
     pycuda, pasted, monkeypatch
 ):
     monkeypatch.setattr(torch.cuda, "ExternalStream", lambda handle, device: (handle, device))
     flags = []
     make = pycuda.driver.Stream
     monkeypatch.setattr(pycuda.driver, "Stream", lambda flag=0: flags.append(flag) or make())
-    context, shared_stream = (
-        pasted("torch_context")["torch_context"],
-        pasted("shared_stream")["shared_stream"],
-    )
-    with pytest.raises(RuntimeError, match="explicit_context_dependent"):
-        shared_stream(1)
-    flags.clear()
-    for index in (1, 0, 1):
-        with context(index):
+    names = pasted("torch_context", "shared_stream")
+    context, shared_stream = names["torch_context"], names["shared_stream"]
+    for index, pushed in ((1, nullcontext()), (0, context(1)), (1, context(1))):
+        with pushed:
             stream, shared = shared_stream(index)
         assert stream.context == index and shared == (stream.handle, index)
         assert pycuda.stack == [], "what stays pushed aborts the process"
@@ -2051,8 +2046,9 @@ def test_what_pycuda_does_not_check_is_checked_before_a_launch(pycuda, pasted, m
     here.stream = 8
     check(SimpleNamespace(handle=8), (x, "float32"), writes=[])
     check(8, (x, "float32"), writes=[])
-    for stream in (None, 7, SimpleNamespace(handle=7)):
-        with pytest.raises(ValueError, match="PyTorch works in another stream than this launch"):
+    pytorchs = SimpleNamespace(cuda_stream=8)  # the right stream, but pycuda takes only its own
+    for stream in (None, 7, SimpleNamespace(handle=7), pytorchs):
+        with pytest.raises(ValueError, match="PyTorch works in another stream, or this is not pycuda's"):
             check(stream, (x, "float32"), writes=x)
     here.stream = 0
     with pytest.raises(ValueError, match=r"no contiguous float32: torch.float64, strides \(4, 1\)"):
@@ -2061,10 +2057,14 @@ def test_what_pycuda_does_not_check_is_checked_before_a_launch(pycuda, pasted, m
         check(None, (x.T, "float32"), writes=x)
     imaginary = torch.tensor([1 + 2j]).conj().imag  # its memory has +2, PyTorch reads -2
     assert imaginary.is_contiguous() and imaginary.dtype == torch.float32
-    with pytest.raises(ValueError, match="no contiguous float32"):
-        check(None, (imaginary, "float32"), writes=x)
+    conjugate = torch.tensor([1 + 2j]).conj()
+    assert conjugate.is_contiguous() and conjugate.dtype == torch.complex64
+    for view in (imaginary, conjugate):
+        with pytest.raises(ValueError, match="resolve views"):
+            check(None, (view, str(view.dtype)[6:]), writes=x)
+    check(None, (conjugate.resolve_conj(), "complex64"), (imaginary.resolve_neg(), "float32"), writes=[])
     weights = torch.ones(4, requires_grad=True)
-    with pytest.raises(ValueError, match="no backward: use an autograd"):
+    with pytest.raises(ValueError, match="for a gradient use an autograd"):
         check(None, (x, "float32"), (weights, "float32"), writes=x)
     with torch.no_grad():
         check(None, (weights, "float32"), writes=[])
@@ -2254,7 +2254,7 @@ def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
     monkeypatch.setattr(pycuda.driver, "memcpy_dtoh_async", its("copied"), raising=False)
     stream_of_pycuda = SimpleNamespace(handle=8, synchronize=lambda: events.append("waited"))
     monkeypatch.setattr(pycuda.driver, "Stream", lambda flag: stream_of_pycuda)
-    _, code, in_graph, in_chunks = re.findall(r"^```{\.python .*?}\n(.*?)^```$", text, re.M | re.S)
+    _, _, code, in_graph, in_chunks = re.findall(r"^```{\.python .*?}\n(.*?)^```$", text, re.M | re.S)
     exec(compile(code, "docs/pycuda.md", "exec"), names)
     copied = [("copied", "host", 64), "outside waits for shared", "waited"]
     launched = ["shared waits for outside", "x in shared, GPU 0, flag 1"]
@@ -2265,12 +2265,12 @@ def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
     assert events == [*before, "x in shared, GPU 0, flag 1", "replayed"]
     assert pycuda.stack == []
     given = []
-    names |= {"both_ways": lambda *of: given.append((pycuda.top(), *of)), "work": "work"}
+    names |= {"both_ways": lambda *of: given.append((pycuda.top(), *of))}
     monkeypatch.setattr(pycuda.driver, "pagelocked_empty", np.empty)
     monkeypatch.setattr(pycuda.driver, "mem_alloc", lambda size: ("memory", size), raising=False)
     exec(compile(in_chunks, "docs/pycuda.md", "exec"), names)
     [(gpu, host, back, there, result, work, streams)] = given
-    assert (gpu, work, streams) == (0, "work", [stream_of_pycuda] * 3)
+    assert (gpu, work, streams) == (0, names["work"], [stream_of_pycuda] * 3)
     assert (host == 1).all() and host is not back and host.nbytes == back.nbytes == 4 * 2**26
     assert there == result == ("memory", host.nbytes)
 
@@ -2375,16 +2375,17 @@ def test_the_page_calls_its_boxes_on_a_gpu(pasted, capsys):
     pytest.importorskip("pycuda.driver", exc_type=ImportError)
     names = pasted("torch_context", "check_launch", "pycuda_double", "shared_stream")
     text = (ROOT / "docs/pycuda.md").read_text()
-    *codes, in_chunks = re.findall(r"^```{\.python .*?}\n(.*?)^```$", text, re.M | re.S)
+    program, *codes, in_chunks = re.findall(r"^```{\.python .*?}\n(.*?)^```$", text, re.M | re.S)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "tensor(2097152., device='cuda:0')\n"), done.stderr
     for code in codes:
         exec(compile(code, "docs/pycuda.md", "exec"), names)
     assert capsys.readouterr().out == "tensor(2097152., device='cuda:0')\n"
     assert (torch.from_numpy(names["host"]) == 4).all()
     assert (names["x"] == 8).all(), "captured it did not run, replayed once it did"
-    copy = names["driver"].memcpy_dtod_async
-    names |= pasted("both_ways") | {"work": lambda out, x, n, stream: copy(out, x, 4 * n, stream)}
+    names |= pasted("both_ways")
     exec(compile(in_chunks, "docs/pycuda.md", "exec"), names)
-    assert (names["back"] == 1).all()
+    assert (names["back"] == 2).all()
 
 
 @pytest.mark.gpu
@@ -2433,6 +2434,10 @@ def test_chunks_both_ways_leave_nothing_out(elements, dtype, pycuda, pasted, mon
     pasted("both_ways")["both_ways"](host, back, 16, limit, work, streams)
     np.testing.assert_array_equal(back, 2 * host)
     assert waited == [0, 1, 2]
+    rows = np.zeros((4, elements), dtype)
+    for wrong in ((rows, rows), (rows, back), (host, np.zeros(elements + 1, dtype))):
+        with pytest.raises(ValueError, match="not two rows of one length"):
+            pasted("both_ways")["both_ways"](*wrong, 16, limit, work, streams)
     steps = [diary[i : i + 3] for i in range(0, len(diary), 3)]
     assert len(steps) <= 16
     for i, step in enumerate(steps):
@@ -2490,7 +2495,7 @@ def test_pytorch_and_pycuda_are_in_order_in_one_stream(pasted):
     double_ = pasted("check_launch", "pycuda_double")["launch_double"]
     x = torch.zeros(10_000_001, device="cuda")
     with context(0):
-        stream, shared = pasted("shared_stream")["shared_stream"](0)
+        stream, shared = pasted("torch_context", "shared_stream")["shared_stream"](0)
         shared.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(shared):
             double_(x, stream)  # compiled
@@ -2525,7 +2530,9 @@ def test_a_kernel_of_ones_own_reaches_each_element(elements, pasted, monkeypatch
 
     monkeypatch.setattr(torch.cuda, "_compile_kernel", compile_kernel)
     monkeypatch.setattr(torch.cuda, "device", device)
-    twice_ = pasted("own_kernel")["twice_"]
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)  # as of a tensor on the CPU
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7))
+    twice_ = pasted("check_launch", "own_kernel")["twice_"]
     assert compiled == [], "to import it starts no CUDA"
     x = torch.ones(elements)
     torch.testing.assert_close(twice_(x), torch.full((elements,), 2.0))
@@ -2533,14 +2540,16 @@ def test_a_kernel_of_ones_own_reaches_each_element(elements, pasted, monkeypatch
     assert launches == [(1 if elements < 256 else 2, 1, 1)], "a grid without blocks is an error"
     twice_(torch.ones(2))
     assert compiled == [torch.device("cpu")], "once for each GPU"
-    for wrong in (torch.ones(4, dtype=torch.float64), torch.ones(4, 4).T[:2]):
-        with pytest.raises(ValueError, match="float32 without gaps"):
+    weight = torch.ones(4, requires_grad=True)
+    for wrong in (torch.ones(4, dtype=torch.float64), torch.ones(4, 4).T[:2], weight):
+        with pytest.raises(ValueError, match=r"no contiguous float32|for a gradient"):
             twice_(wrong)
+    assert len(launches) == 2 and weight.tolist() == [1] * 4
 
 
 @pytest.mark.gpu
 def test_a_kernel_of_ones_own_doubles_in_pytorchs_stream(pasted):
-    twice_, x = pasted("own_kernel")["twice_"], torch.zeros(10_000_001, device="cuda")
+    twice_, x = pasted("check_launch", "own_kernel")["twice_"], torch.zeros(10_000_001, device="cuda")
     with torch.cuda.stream(torch.cuda.Stream()):
         torch.cuda._sleep(50_000_000)
         assert bool((twice_(x.fill_(3)) == 6).all())

@@ -6,6 +6,8 @@ import pycuda.driver as driver
 
 
 def both_ways(host, back, there, result, work, streams, chunks=16):
+    if host.ndim != 1 or host.shape != back.shape:
+        raise ValueError(f"not two rows of one length: {host.shape}, {back.shape}")
     size = max(1, -(-host.size // chunks))  # the last chunk may be shorter
     for start, stream in zip(range(0, host.size, size), cycle(streams), strict=False):
         part = slice(start, start + size)

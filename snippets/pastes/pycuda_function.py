@@ -7,7 +7,7 @@ class Double(torch.autograd.Function):  # y = Double.apply(x)
     @staticmethod
     def forward(ctx, x):
         y = x.clone(memory_format=torch.contiguous_format)
-        with torch_context(x.get_device()):
+        with torch.cuda.device(x.get_device()), torch_context(x.get_device()):
             launch_double(y)
         return y
 

@@ -7,6 +7,7 @@ import torch
 
 
 @cache
-def shared_stream(index, /):  # call it inside `with torch_context(index):`
-    stream = driver.Stream(1)  # non-blocking, as PyTorch's own streams
+def shared_stream(index, /):
+    with torch_context(index):
+        stream = driver.Stream(1)  # non-blocking, as PyTorch's own streams
     return stream, torch.cuda.ExternalStream(stream.handle, device=index)

@@ -1443,14 +1443,14 @@ def test_the_formula_for_blocks_on_an_sm_agrees_with_the_driver(real_pycuda):
 
 @pytest.mark.gpu
 def test_an_array_takes_pytorchs_memory_and_gives_it_back(real_pycuda):
-    from pycuda import driver, gpuarray
 
     text = (ROOT / "docs/pycuda.md").read_text()
-    code = re.search(r"```python\n(class TorchMemory.*?)```", text, re.S)[1]
+    fences = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    [code] = [fence for fence in fences if "class TorchMemory" in fence]
     with pycuda_context.torch_context():
         shared = torch.cuda.Stream()
         before = torch.cuda.memory_allocated()
-        names = {"torch": torch, "driver": driver, "gpuarray": gpuarray, "shared": shared}
+        names = {"shared_stream": lambda index: [(None, shared)][index]}
         exec(compile(code, "docs/pycuda.md", "exec"), names)
         array = names["array"]
         assert torch.cuda.memory_allocated() - before == 4096 == array.nbytes

@@ -1,15 +1,12 @@
 """A page-locked array through a kernel, chunk by chunk, so that copies both ways run at once."""
 
-from itertools import cycle
-
 import pycuda.driver as driver
 
 
 def both_ways(host, back, there, result, work, streams, chunks=16):
-    if host.ndim != 1 or host.shape != back.shape:
-        raise ValueError(f"not two rows of one length: {host.shape}, {back.shape}")
-    size = max(1, -(-host.size // chunks))  # the last chunk may be shorter
-    for start, stream in zip(range(0, host.size, size), cycle(streams), strict=False):
+    [(total,)] = {host.shape, back.shape}  # fails unless both are one row of one length
+    size = max(1, -(-total // chunks))  # the last chunk may be shorter
+    for start, stream in zip(range(0, total, size), streams * chunks, strict=False):
         part = slice(start, start + size)
         x, out = (int(buffer) + start * host.itemsize for buffer in (there, result))
         driver.memcpy_htod_async(x, host[part], stream)

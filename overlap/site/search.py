@@ -56,12 +56,12 @@ MENDED = [
     # Each word of a query is looked for as a beginning; a number is not: 0 begins most of them.
     (r"/(^[+-]|[~^]\d+$)/", r"/(^[+-]|[~^]\d+$|^\d+$)/"),
     # Of a traceback its error is looked for. What half of the book's names begin with tells nothing, nor does
-    # a single digit. Words in quotation marks must all be there;
+    # a single digit, nor a code as -9, whose minus excluded 9. Words in quotation marks must all be there;
     # not so a name in marks, nor what a sentence or an error has in marks.
     (
         "search(e){if(e=e.replace(",
         r"search(e){let asked=e,rank=globalThis.overlapRank;e=rank?.errorOf(e)??e;"
-        r'e=e.replace(/\btorch\.cuda\.(?=\w)|(?<!\S)\d(?!\S)/g,"");'
+        r'e=e.replace(/\btorch\.cuda\.(?=\w)|(?<!\S)(?:\d(?!\S)|-\d+)/g,"");'
         r"""/^\s*"[^"]*\s[^"]*"\s*$/.test(e)||(e=e.replace(/"/g," "),e=rank?.several(e)??e);"""
         r"let names=this.names(e),han=/\p{sc=Han}/u.test(e);if(e=e.replace(",
     ),

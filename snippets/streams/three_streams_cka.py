@@ -108,15 +108,9 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """What three streams take beside one, in how many lanes kernels ran, and how early a model began.
-
-    `shown_ms`, as pictures and sentences show them: `forked` is the time of one stream by
-    the median ratio of two that were timed in turn. What slows the host for a while slows both.
-    """
-    shown = {way: results["ms"][way] for way in SHOWN}
-    shown["forked"] = results["ms"]["serial"] / results["speedup"]
+    """In how many lanes kernels ran, and how early a model began."""
     if "timelines" not in results:
-        return {"shown_ms": shown}
+        return {}
     lanes = {
         name: len({lane for lane, *_ in events})
         for name, events in results["timelines"].items()
@@ -127,7 +121,7 @@ def derive(results: dict) -> dict:
         ends[lane] = max(start + us, ends.get(lane, start + us))
     models = ["stream 13", "stream 17", "stream 21"]
     early = [ends[lane] - begins[later] for lane, later in pairwise(models)]
-    return {"shown_ms": shown, "lanes": lanes, "early_us": early}
+    return {"lanes": lanes, "early_us": early}
 
 
 def plot(results: dict, ceilings: dict):
@@ -136,7 +130,6 @@ def plot(results: dict, ceilings: dict):
     titles |= {"serial_graph": "CUDA graph, one stream"}
     titles |= {"forked_graph": "CUDA graph, three streams"}
     ms = {way: results["ms"][way] for way in titles}
-    ms["forked"] = ms["serial"] / results["speedup"]  # as in derive
     longest = max(ms.values())
     short = {"serial": "Python, 1 stream", "forked": "Python, 3 streams"}
     short |= {"serial_graph": "graph, 1 stream", "forked_graph": "graph, 3 streams"}

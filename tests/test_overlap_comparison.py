@@ -50,7 +50,7 @@ READ = {
     'gb_s["shared memory"][-1]': ("shared memory[-1]", "GB/s"),
     "us": ("time", "µs"),
     "us[3:]": ("time[3:]", "µs"),
-    "off_large": ("difference large", ""),
+    "off_large": ("difference, large", ""),
     "ways.decode_tokens_s": ("decode tokens", "tokens/s"),
     "ways.whole.peak.compiled / ways.whole.peak.eager": ("whole peak: compiled ÷ eager", ""),
     "middle.off.a / middle.on.a": ("middle a: off ÷ on", ""),

@@ -224,7 +224,10 @@ def test_a_verdict_is_of_the_numbers_typed_in_and_says_what_is_wrong_with_one(lo
 
 
 def test_a_choice_is_a_number_of_the_formula(visit):  # noqa: F811
-    (block,) = (block for block in calculators() if any(item.choices for item in block.inputs))
+    fsdp, block = sorted(
+        (block for block in calculators() if any(item.choices for item in block.inputs)),
+        key=lambda block: len(block.says),
+    )
     form = form_of(visit, block)
     assert "Not confirmed" not in form.query_selector(".ov-verdict").text_content()
     form.query_selector("select").select_option("bf16 weights and moments")
@@ -232,6 +235,12 @@ def test_a_choice_is_a_number_of_the_formula(visit):  # noqa: F811
     assert form.evaluate("form => form.elements.format.value") == "2"
     assert read(form.query_selector("output").text_content()) == read(show(block.result(start)))
     assert "Not confirmed by a run here" in form.query_selector(".ov-verdict").text_content()
+    form, start = form_of(visit, fsdp), next(iter(fsdp.starts(committed().book).values()))
+    plain = read(form.query_selector("output").text_content())
+    assert start["twice"] == 0 and plain == read(show(fsdp.result(start))), "it begins without checkpointing"
+    form.query_selector("select").select_option("on")
+    twice = read(form.query_selector("output").text_content())
+    assert twice == read(show(fsdp.result(start | {"twice": 1}))) < plain
 
 
 @pytest.mark.parametrize("width", [1440, 390])

@@ -158,9 +158,9 @@ def test_a_part_of_an_event_is_drawn_on_it_and_what_ran_nowhere_below(page, fold
         page.locator(".ov-bars g")
         .nth(1)
         .locator("rect[style]")
-        .evaluate_all("bars => bars.map(bar => [!!bar.querySelector('title'), bar.getAttribute('width')])")
+        .evaluate_all("bars => bars.map(bar => [bar.style.fill, bar.getAttribute('width')])")
     )
-    assert [is_event for is_event, _ in drawn] == [False, True, True, False]
+    assert [fill == drawn[0][0] for fill, _ in drawn] == [True, False, False, True]
     assert float(drawn[0][1]) > float(drawn[2][1]) > float(drawn[3][1])
 
 
@@ -303,10 +303,23 @@ def test_a_kernel_has_a_readable_name_and_tells_the_recorded_one(page):
     assert readable == list(NAMES.values())
     drawing = timeline(page)
     drawing.click(position=at(drawing, 15, 1))
-    recorded = f"{EVENTS[3][3]}…"
     assert told(page).startswith("stream 7: elementwise, 8 µs, from 12 µs on.")
-    assert told(page).endswith(f"\nRecorded name: {recorded}")
-    assert drawing.locator("title").all_text_contents().count(recorded) == 1
+    assert told(page).endswith(f"\nRecorded name: {EVENTS[3][3]}…")
+
+
+def test_the_line_tells_of_the_bar_under_a_mouse_and_then_again_what_it_told(page):
+    drawing = timeline(page)
+    begin = told(page)
+    drawing.hover(position=at(drawing, 15, 1))
+    assert told(page).startswith("stream 7: elementwise, 8 µs, from 12 µs on.\nRecorded name: ")
+    drawing.hover(position=at(drawing, 50, 0))
+    assert told(page).startswith("CPU: decode, 40 µs")
+    drawing.hover(position=at(drawing, 50, 1))
+    assert told(page) == begin and drawing.locator("title").count() == 0, "a title would come late"
+    drawing.click(position=at(drawing, 15, 1))
+    drawing.hover(position=at(drawing, 50, 0))
+    drawing.hover(position=at(drawing, 50, 1))
+    assert told(page).startswith("stream 7: elementwise, 8 µs"), "what was chosen"
 
 
 def test_a_launch_and_its_kernel_are_linked(page):

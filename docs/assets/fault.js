@@ -94,7 +94,7 @@ export const play = async (place, faults, steps, url) => {
     const behind = isOver ? null : behindWait(timeline)
     const isGap = Math.min(idle.to, frame.to) - Math.max(idle.from, frame.from) > (frame.to - frame.from) / 2
     const near = high / (frame.to - frame.from) > 25  // as `look` decides
-    drawing = draw(canvas, { ...timeline, title: title.textContent }, text => { told.textContent = text }, { target: isOver ? null : frame, marked: (from, to) => {
+    drawing = draw(canvas, { ...timeline, title: title.textContent }, text => { told.textContent = text }, { target: isOver ? null : frame, below: told, marked: (from, to) => {
       if (isOver) return
       const isThere = Math.min(to, frame.to) - Math.max(from, frame.from) > (frame.to - frame.from) / 2
       if (isGap) told.textContent += isThere ? translated(" Here the GPU is idle for longest.") : translated(" The GPU is idle for longest elsewhere: {0}.", duration(idle.to - idle.from))

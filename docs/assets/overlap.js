@@ -189,6 +189,7 @@
     box.role = marks.length ? "group" : "img"
     box.ariaLabel = label + (marks.length ? translated(" Arrow keys tell its {0} values.", marks.length) : "")
     if (!marks.length) return
+    for (const mark of marks) mark.replaceChildren(mark.textContent)  // the line tells it at once, a title would do so again, late
     box.tabIndex = 0
     let at = -1
     const tell = to => {
@@ -773,6 +774,17 @@
     }
     for (const code of document.querySelectorAll("code")) code.translate = false
     for (const value of document.querySelectorAll("data, .ov-cell")) value.tabIndex = -1  // a finger that taps it is told its note
+    /* The drawer of a narrow page, which the keyboard opens and closes as a finger does. */
+    const drawer = document.querySelector(".md-header__button[for=__drawer]"), toggle = document.querySelector("#__drawer")
+    if (drawer && toggle) {
+      Object.assign(drawer, { tabIndex: 0, role: "button", ariaLabel: translated("Chapters") })
+      drawer.onkeydown = event => {
+        if (event.key !== " ") return  // Enter the theme knows
+        event.preventDefault()
+        toggle.click()
+      }
+      toggle.onchange = () => toggle.checked && document.activeElement === drawer && document.querySelector(".md-sidebar--primary a").focus()
+    }
     nameCode()
     const dialog = document.querySelector(".md-dialog__inner")
     if (dialog && document.documentElement.lang !== "en") notice.observe(dialog, { childList: true, characterData: true })
@@ -794,6 +806,13 @@
     }
   }
 
+  document.addEventListener("keydown", event => {
+    const toggle = document.querySelector("#__drawer")
+    if (event.key !== "Escape" || !toggle?.checked) return
+    toggle.click()
+    document.querySelector(".md-header__button[for=__drawer]").focus()
+  })
+
   /* Rows of evidence: all at once, to read on, or to print. */
   const openAll = () => {
     const rows = [...document.querySelectorAll(".ov-row")]
@@ -810,12 +829,12 @@
     for (const row of rows) nearRows.observe(row)
   }
 
-  /* Each line of a box to paste becomes an element: on a narrow page its rest, where it wraps, is indented further than it is.
+  /* Each line of code that wraps on a phone becomes an element: on a narrow page its rest, where it wraps, is indented further than it is.
      It may break behind a bracket that opens, and before the dot that follows one that closes: a long name stays whole, and a short text. */
   const breakable = line => line.replace(/(<i class="s\w*[^>]*>[^<]*|<[^>]*>)|[([](?!(?:<[^>]*>)*[)\]])|\)(?=(?:<[^>]*>)*\.)/g, (found, tag) => tag || found + "<wbr>")
   const whole = line => line.replace(/<i class="s2">(?="[^"<]{1,24}"<)/g, '<i class="s2 ov-together">')
   const hanging = () => {
-    for (const code of document.querySelectorAll(".ov-paste code:not(:has(.ov-line))")) {
+    for (const code of document.querySelectorAll(":is(.ov-paste, .ov-wraps) code:not(:has(.ov-line))")) {
       code.innerHTML = code.innerHTML.replace(/(?:<[^>]*>)*( *).*\n?/g, (line, spaces) => line &&
         `<span class="ov-line" style="--indent: ${spaces.length}">${breakable(whole(line))}</span>`)
     }

@@ -179,9 +179,10 @@ let drawings = 0
 /* How far one event of a wheel zooms, as a power of two: by a third. */
 const NOTCH = 0.415
 
-/* Show one timeline in `place`, its bars copies of the samples in its drawing; `say` takes the sentence about what is chosen, `marked` each stretch that is marked.
+/* Show one timeline in `place`, its bars copies of the samples in its drawing; `say` takes the sentence about what is chosen, `marked` each stretch that is marked;
+   `below` tells of the bar under a mouse, and then again what it told.
    Of two steps a line stands where the second begins, and their names above the lanes. */
-export const draw = (place, { title, us, low, high, lanes, second, forms }, say, { marked = () => {}, target = null } = {}) => {
+export const draw = (place, { title, us, low, high, lanes, second, forms }, say, { marked = () => {}, target = null, below = null } = {}) => {
   const all = lanes.flatMap(lane => lane.events)
   const first = Math.min(...all.map(event => event.start)), last = Math.max(...all.map(event => event.end))
   const { svg: drawn, left, right, top, bottom, rows: middles, step } = isSmall(place) ? forms.narrow : forms.wide
@@ -199,13 +200,8 @@ export const draw = (place, { title, us, low, high, lanes, second, forms }, say,
   const rows = lanes.map((lane, number) => {
     const row = moving.children[number], samples = [...row.children], middle = middles[number]
     const bar = ({ start, end, part }) => put(samples[part].cloneNode(), { x: at(start), width: Math.max(at(end) - at(start), 0) }, row)
-    const titled = event => {
-      const drawn = bar(event)
-      element("title", {}, drawn).textContent = event.name === lane.name ? lane.name : whole(event.name) || event.name
-      return drawn
-    }
     row.replaceChildren()
-    const drawn = lane.events.map(event => ({ ...event, bar: titled(event), lane }))
+    const drawn = lane.events.map(event => ({ ...event, bar: bar(event), lane }))
     // what has no name lies below the events, but for a part of one, which is drawn on it
     lane.empty.forEach(part => {
       const middle = (part.start + part.end) / 2, on = drawn.find(({ start, end }) => start < middle && middle < end)
@@ -289,10 +285,15 @@ export const draw = (place, { title, us, low, high, lanes, second, forms }, say,
     if (x < left || x > right) canvas.call(behaviour.translateBy, (center - x) / view.k, 0)
   }
 
+  let before = null  // what the line told before the mouse was on a bar
+  const tell = text => {
+    before = null
+    say(text)
+  }
   const mark = (from, to, lane = null) => {
     stretch.setAttribute("x", at(from))
     stretch.setAttribute("width", at(to) - at(from))
-    say(describe(lanes, from, to, lane))
+    tell(describe(lanes, from, to, lane))
     marked(from, to)
   }
   /* Of a call what it launched, of a kernel its call. */
@@ -305,16 +306,36 @@ export const draw = (place, { title, us, low, high, lanes, second, forms }, say,
       element("line", { x1: at(event.start), y1: y(event), x2: at(other.start), y2: y(other) }, links)
     }
   }
+  const sentence = event => {
+    const lane = event.lane.name, name = event.name === lane ? lane : `${lane}: ${readable(event.name)}`
+    return translated("{0}, {1}, from {2} on.", name, duration(event.end - event.start), duration(event.start))
+  }
+  const recorded = event => whole(event.name) && `\n${translated("Recorded name: {0}", whole(event.name))}`
   const choose = event => {
     chosen?.bar.classList.remove("ov-at")
     chosen = event
     event.bar.classList.add("ov-at")
     link(event)
     bring(event)
-    const lane = event.lane.name, name = event.name === event.lane.name ? lane : `${lane}: ${readable(event.name)}`
-    const recorded = whole(event.name), told = translated("{0}, {1}, from {2} on.", name, duration(event.end - event.start), duration(event.start))
-    say(told + launched(event, partnersOf(event)) + (recorded && `\n${translated("Recorded name: {0}", recorded)}`))
+    tell(sentence(event) + launched(event, partnersOf(event)) + recorded(event))
   }
+
+  const eventOf = new Map(rows.flatMap(({ bars }) => bars.map(event => [event.bar, event])))
+  const pointAt = event => {
+    if (!below) return
+    if (before !== null) Object.assign(below, { textContent: before, style: "" })
+    before = null
+    if (!event) return
+    before = below.textContent
+    below.style.minHeight = `${below.offsetHeight}px`  // what is below stays where it is
+    below.textContent = sentence(event) + recorded(event)
+  }
+  let measured = false  // just now: the mouse is on a bar without having moved
+  svg.addEventListener("pointerover", ({ target, pointerType, buttons }) => {
+    if (pointerType === "mouse" && !buttons && !measured) pointAt(eventOf.get(target))
+    measured = false
+  })
+  svg.addEventListener("pointerleave", () => pointAt())
 
   const positionOf = event => {
     const box = svg.getBoundingClientRect(), ratio = width / box.width
@@ -347,7 +368,10 @@ export const draw = (place, { title, us, low, high, lanes, second, forms }, say,
     const to = time(positionOf(event)[0])
     if (to !== from) mark(Math.min(from, to), Math.max(from, to))
   })
-  svg.addEventListener("pointerup", () => { from = null })
+  svg.addEventListener("pointerup", () => {
+    measured = from !== null
+    from = null
+  })
 
   const walk = (by, lanesBy) => {
     if (!chosen) return choose(rows.find(({ bars }) => bars.length).bars[0])
@@ -366,12 +390,12 @@ export const draw = (place, { title, us, low, high, lanes, second, forms }, say,
     "+": () => scale(2), "=": () => scale(2), "-": () => scale(0.5), 0: reset,
     l: () => {
       const [other] = chosen ? partnersOf(chosen) : []
-      other ? choose(other) : say(translated("No link between calls and kernels is recorded here."))
+      other ? choose(other) : tell(translated("No link between calls and kernels is recorded here."))
     },
     g: () => {
       if (!chosen) return walk(1)
       const gap = gapAt(chosen.lane.events, chosen.end + 1e-3, first, last)
-      gap ? mark(gap.from, gap.to, chosen.lane) : say(translated("There is no gap behind this event."))
+      gap ? mark(gap.from, gap.to, chosen.lane) : tell(translated("There is no gap behind this event."))
     },
   }
   svg.addEventListener("keydown", event => {
@@ -440,7 +464,7 @@ export const explore = async (place, url) => {
   const show = number => {
     shown = number
     which.textContent = translated(" {0} of {1}", number + 1, timelines.length)
-    drawing = draw(canvas, timelines[number], say)
+    drawing = draw(canvas, timelines[number], say, { below: told })
     drawing.markBy(marks.ariaPressed === "true")
     const { low, high, lanes } = timelines[number], gap = longestIdle(lanes)
     longest.hidden = gap.to - gap.from < WORTH * (high - low)

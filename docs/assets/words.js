@@ -56,6 +56,7 @@ window.overlapWords ??= (() => {
       "1 more on this page": "这一页还有 1 条结果",
       "{0} more on this page": "这一页还有 {0} 条结果",
       "Permanent link": "本节的链接",
+      "Chapters": "章节",
 
       // timeline.js: the explorer
       "Timeline": "时间线",

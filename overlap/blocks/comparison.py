@@ -314,7 +314,8 @@ def _parts(node: ast.AST) -> list[str]:
     """The words of each key; that of a group alone if nothing else is there. `off_large` is a difference."""
     match node:
         case ast.Name(id=key):
-            key = f"difference{key[3:]}" if key == "off" or key.startswith("off_") else key
+            if key == "off" or key.startswith("off_"):
+                return [", ".join(filter(None, ["difference", _of_key(key[4:])[0]]))]
             return list(filter(None, [_of_key(key)[0]]))
         case ast.Attribute(value=value, attr=key):
             words = _of_key(key)[0]

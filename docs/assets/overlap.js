@@ -24,7 +24,13 @@
     return OPERATIONS[kind](...terms.map(each => compute(each, numbers)))
   }
   const part = (input, selector) => input.closest(".ov-input").querySelector(selector)
-  const stopsOf = input => JSON.parse(input.closest(".ov-input").dataset.stops)
+
+  /* As `stops` in overlap/blocks/calculator.py. */
+  const stopsOf = input => {
+    const [low, high, last] = [input.min, input.max, part(input, "[type=range]").max].map(Number), isLong = low > 0 && high / low >= 50
+    const stop = share => Number((isLong ? low * (high / low) ** share : low + (high - low) * share).toPrecision(4))
+    return Array.from({ length: last + 1 }, (_, at) => at === 0 ? low : at === last ? high : stop(at / last))
+  }
 
   /* Where a number stands among an input's stops: 1.5 is between the second and the third. */
   const placeOf = (number, stops) => {

@@ -597,6 +597,12 @@ def test_feeding_takes_a_ranks_share_of_the_cores(monkeypatch, pasted):
     assert [feeding(data, n, pin_memory=False).num_workers for n in (0, 8, 99)] == [1, 8, 15]
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert feeding(data, pin_memory=False).num_workers == 3
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16 if process else 4)))
+    assert feeding(data, pin_memory=False).num_workers == 3, "already pinned to its part"
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16 if process else 8)))
+    assert feeding(data, pin_memory=False).num_workers == 3, "two ranks on each half of the cores"
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16 if process else 2)))
+    assert feeding(data, pin_memory=False).num_workers == 1, "pinned to less than its part"
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
     monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS and Windows
     monkeypatch.setattr(os, "cpu_count", lambda: 4)

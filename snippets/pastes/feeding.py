@@ -7,11 +7,11 @@ from torch.utils.data import DataLoader
 
 def feeding(dataset, workers=8, **options):
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # torchrun sets it
-    usable = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0)
-    # a container's limit of CPU time is not counted
-    share = len(usable) // ranks - 1  # a core is left for the loop
+    cores = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))
+    # the launcher's cores are divided; a rank may be pinned to fewer, a container's CPU time is not counted
+    share = min(len(cores(os.getppid())) // ranks, len(cores(0)))
     options.setdefault("prefetch_factor", 4)
     options.setdefault("persistent_workers", True)
     options.setdefault("pin_memory", True)
-    workers = max(1, min(workers, share))
+    workers = max(1, min(workers, share - 1))  # a core is left for the loop
     return DataLoader(dataset, num_workers=workers, **options)

@@ -134,16 +134,19 @@ def test_the_parts_of_a_process_add_up_to_what_nvidia_smi_shows():
     rows = [dict.fromkeys(("tensors", "reserved", "smi"), 0)] * 4
     rows += [{"tensors": 1056, "reserved": 1058, "smi": 1743}, {"tensors": 32, "reserved": 1058, "smi": 1743}]
     _, parts = nvidia_smi.plot({"mib": [*rows, *rows[:2]]}, {})
-    marks = parts["account"].panels[0].marks
-    assert {mark.name: [*mark.values.values()] for mark in marks} == {
-        "your tensor": [1024],
-        "cache": [2, 1026],
-        "context": [685, 685],
-        "workspace of cuBLAS": [32, 32],
-    }
-    for row in ("before del", "after del"):
-        assert sum(mark.values.get(row, 0) for mark in marks) == 1743
-    assert marks[-1].texts == {"before del": "1,743", "after del": "1,743"}
+    counters = "memory_allocated()", "memory_reserved()", "nvidia-smi"
+    for panel, sums in zip(parts["account"].panels, ((1056, 1058, 1743), (32, 1058, 1743)), strict=True):
+        shown = {name: sum(mark.values.get(name, 0) for mark in panel.marks) for name in counters}
+        assert tuple(shown.values()) == sums, panel.title
+        assert panel.marks[-1].texts == {name: f"{mib:,}" for name, mib in zip(counters, sums, strict=True)}
+    before, after = ({m.name: m.values for m in panel.marks} for panel in parts["account"].panels)
+    assert before["your tensor"] == dict.fromkeys(counters, 1024)
+    assert set(after.get("your tensor", {}).values()) <= {0}
+    assert before["cache"] == dict.fromkeys(counters[1:], 2) and after["cache"] == dict.fromkeys(
+        counters[1:], 1026
+    )
+    assert before["context"] == after["context"] == {"nvidia-smi": 685}
+    assert before["workspace of cuBLAS"] == after["workspace of cuBLAS"] == dict.fromkeys(counters, 32)
 
 
 def test_empty_cache_gives_back_what_no_tensor_holds(allocator):

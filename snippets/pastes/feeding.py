@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 def feeding(dataset, workers=8, **options):
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # torchrun sets it
     cores = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))
-    # the launcher's cores are divided; a rank may be pinned to fewer, a container's CPU time is not counted
+    # its share of the launcher's cores, or those that it is pinned to
     share = min(len(cores(os.getppid())) // ranks, len(cores(0)))
     options.setdefault("prefetch_factor", 4)
     options.setdefault("persistent_workers", True)

@@ -72,7 +72,7 @@ def derive(results: dict) -> dict:
 def plot(results: dict, ceilings: dict):
     none, *rates = results["images_per_s"]
     workers = results["workers"][1:]
-    limits = {"as many times as workers": [none * n for n in workers]}
+    limits = {"perfect scaling": [none * n for n in workers]}
     labels = {"xlabel": "workers", "ylabel": "images per second"}
     return sweep(workers, {"with workers": rates}, limits, True, True, **labels)
 

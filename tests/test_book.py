@@ -517,7 +517,7 @@ def test_behind_the_answer_stands_its_part_of_the_step(page, pages):
     before = pages.by_path[f"{page}.md"].blocks[kinds.index("step") - 1].prose.text
     assert kinds.count("step") == 1 and before.rstrip().endswith("</div>"), "it stands below the answer"
     assert len(re.findall(r": (?:ms|late_rank_ms)\b", step.caption)) >= 2 or step.part in NO_FAULT
-    said, _, made = step.caption.partition(" What is pale is not discussed here. ")
+    said, _, made = step.caption.partition(" Pale: other parts of the step. ")
     assert len(said.split()) <= 50
     assert step.part == "strip-clock" or made == "([How it is drawn](clinic.md#how-drawn))"
 

@@ -584,7 +584,7 @@ def test_a_zoom_shows_the_gaps_that_a_whole_step_is_too_long_for(machine):
         ms: dict[str, float] = {"waits": 0.0, "idle": 0.0}
         for mark in zoom.marks:
             key = "waits" if "waits" in mark.name else mark.row
-            key = "idle" if mark.name == "it waits for Python" else key
+            key = "idle" if mark.name == "the GPU waits for Python" else key
             ms[key] = ms.get(key, 0.0) + sum(length for _, length in mark.spans)
             assert all(0 <= at < at + length <= zoom.x.high + 1e-9 for at, length in mark.spans)
         return ms, zoom.x.high
@@ -613,7 +613,7 @@ def test_before_its_first_kernel_the_gpu_waits_for_a_copy_and_else_for_python():
         for mark in panel.marks:
             if mark.row == "GPU":
                 spans.setdefault(mark.name, []).extend(mark.spans)
-        copy, python = spans["the GPU waits for the copy"], spans["it waits for Python"]
+        copy, python = spans["the GPU waits for the copy"], spans["the GPU waits for Python"]
         works = min(start for start, _ in spans["GPU"])
         lanes.append({"copy": sum(ms for _, ms in copy), "python": sum(ms for _, ms in python)})
         assert sum(lanes[-1].values()) == pytest.approx(works), "it waits until its first kernel"

@@ -18,7 +18,7 @@ _BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></d
 #: The snippet whose training step leads through the book.
 _ONE_STEP = "clinic/six_faults"
 #: Behind its line: where it is said, once, how each of these pictures is made from a trace.
-_MADE = "What is pale is not discussed here. ([How it is drawn]({to}))"
+_MADE = "Pale: other parts of the step. ([How it is drawn]({to}))"
 _HOW = "clinic.md#how-drawn"
 
 #: A value in an SVG's text.

@@ -43,7 +43,7 @@ _WORDS = {
     "Did not run on ": "没有运行：",
     "; shown: ": "；这里显示 ",
     "See what was measured": "看测到了什么",
-    "What is pale is not discussed here. ([How it is drawn]({to}))": "淡色部分这里不谈。（[怎样画的]({to})）",
+    "Pale: other parts of the step. ([How it is drawn]({to}))": "淡色：其他部分。（[怎样画的]({to})）",
 }
 
 

@@ -181,15 +181,15 @@ def plot(results: dict, ceilings: dict):
         others = {title: waits[title] - data.get(title, 0.0) for title in titles}
         if results["ranks"] == 1:
             works = {title: ms[title] - waits[title] for title in titles}
-            parts = {"the GPU works": works, "it waits for Python": others}
+            parts = {"the GPU works": works, "the GPU waits for Python": others}
             colors = ("gpu", "python", "data")
         else:
             late = max(0.0, ms[titles[3]] - ms[titles[4]])
             peer = dict.fromkeys(titles[:4], late)
             rest = {title: others[title] - peer.get(title, 0.0) for title in titles}
-            parts = {"Python and the GPU": rest, "it waits for another GPU": peer}
+            parts = {"Python and the GPU": rest, "the GPU waits for another GPU": peer}
             colors = ("muted", "peer", "data")
-        parts["it waits for data"] = data
+        parts["the GPU waits for data"] = data
         texts = {title: f"{each:.0f} ms" for title, each in ms.items()}
         picture = stacked(parts, "ms per step", texts)
         for mark, color in zip(picture.panels[0].marks, colors, strict=True):
@@ -361,7 +361,7 @@ def plot(results: dict, ceilings: dict):
     told = {  # what waits, and the colour of what it waits for
         "data": ("the GPU waits for data", "data"),
         "copy": ("the GPU waits for the copy", "data"),
-        "calls": ("it waits for Python", "python"),
+        "calls": ("the GPU waits for Python", "python"),
         "gpu": ("Python waits for the GPU", "gpu"),
         "peer": ("waits for another GPU", "peer"),
         "reads": ("reads", "python"),

@@ -138,7 +138,7 @@ def plot(results: dict, ceilings: dict):
     us = {"launched by Python": results["us"]["fused"]}
     us["one CUDA graph"] = works = results["us"]["graph_fused"]
     parts = {"the GPU works": dict.fromkeys(us, works)}
-    parts["it waits for Python"] = {"launched by Python": max(us.values()) - works}
+    parts["the GPU waits for Python"] = {"launched by Python": max(us.values()) - works}
     waits = stacked(
         parts, "µs per step", {row: f"{each:,.0f} µs" for row, each in us.items()}
     )

@@ -502,7 +502,9 @@ def test_faults_are_found_in_their_order(page, folder):
     choices = page.locator("#place .ov-tools").last.locator("button")
     assert choices.all_inner_texts() == ["a number", "nobody reads"], "not as they are taken out"
     choices.first.click()
-    assert verdict.inner_text().startswith("Yes, that fault is there, too: a number. But first")
+    assert verdict.inner_text().startswith("That fault is there, too: a number. But the dashed")
+    place = "() => document.querySelector('.ov-verdict').nextElementSibling.className"
+    assert page.evaluate(place) == "ov-fault-title", "at one place, right or wrong"
     assert bars(page).count() == 5
     choices.last.click()
     told = page.locator("#place .ov-told")

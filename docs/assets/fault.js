@@ -30,13 +30,14 @@ export const game = (faults, steps) => ({
 const GAP = "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? "
   + "Where its lane is only outlined, Python makes no CUDA call; where it is striped, it waits for the GPU."
 const CUT = " The trace begins with the first call of CUDA, after the reading of step 1."
-const NO_GAP = "Now the GPU has no long gap. The dashed frame is what the next repair takes away. What is it?"
+const NO_GAP = "Now no single long gap is left. The dashed frame is what the next repair takes away. What is it?"
 
 const WORK = " It does not begin where Python waits for the GPU (striped). So look for a fault that adds work."
 const WAIT = " In the frame Python waits for the GPU. After the frame, {0} of the step are left. "
   + "A step is: forward pass, loss, backward pass, optimizer. When does each line below need its number?"
 const LAST = "One fault is left. It makes Python wait in the dashed frame, at the end of the step: after the frame, {0} are left."
 const REAL = " Without a profiler a step takes {0} ms: what this trace has more is the profiler's."
+const LONGER = " The step got shorter, but this trace is longer than the one before, because the profiler makes launches slower."
 const NEAR = " (The timeline is enlarged: Reset shows both steps.)"
 
 /* How long Python works behind a frame that is one of its waits; null for other frames. Frames lie in the last step. */
@@ -80,7 +81,7 @@ export const play = async (place, faults, steps, url) => {
   })
   tools.className = "ov-tools"
   tools.append(...zooming(() => drawing), again)
-  place.replaceChildren(title, tools, canvas, told, choices, verdict)
+  place.replaceChildren(verdict, title, tools, canvas, told, choices)  // what is right or wrong is said at one place
 
   const show = number => {
     const { fault, ms } = stages[number]
@@ -106,6 +107,8 @@ export const play = async (place, faults, steps, url) => {
     else if (!isOver) told.textContent = translated(NO_GAP) + (behind === null ? translated(WORK) : translated(WAIT, duration(behind))) + (near ? translated(NEAR) : "")
     else if (wrong === 1) told.textContent = translated("Two steps of the healthy program. You took out {0} faults, with 1 wrong choice.", options.length)
     else told.textContent = translated("Two steps of the healthy program. You took out {0} faults, with {1} wrong choices.", options.length, wrong)
+    const before = number && timelines.get(number > 1 ? stages[number - 1].fault : "all")
+    if (!isOver && second && before?.second && second[1] / us > before.second[1] / before.us && Number(ms) < Number(stages[number - 1].ms)) told.textContent += translated(LONGER)
     if (isOver && second && second[1] / us > 1.2 * ms) told.textContent += translated(REAL, ms)
     choices.replaceChildren()
     if (number === options.length) return
@@ -124,12 +127,12 @@ export const play = async (place, faults, steps, url) => {
     const next = stages[number + 1]
     if (fault !== next.fault) {
       wrong += 1
-      place.append(verdict)  // below what was chosen
-      verdict.textContent = translated("Yes, that fault is there, too: {0}. But first look into the dashed frame: it has another cause.", words)
+      const { hint } = stages.find(stage => stage.fault === fault)
+      verdict.textContent = translated("That fault is there, too: {0}. But the dashed frame shows another one. Where this one is, you see: {1}.", words, hint)
+      place.scrollIntoView({ block: "nearest" })
       return
     }
     cured.add(fault)
-    place.prepend(verdict)  // it tells of the trace before
     verdict.textContent = translated("Yes: {0}. What was written: {1}. What the trace showed: {2}. Repaired, a step takes {3} ms instead of {4}. ",
       words, written, next.hint, next.ms, stages[number].ms)
     if (more) verdict.append(translated("More in "), more.cloneNode(true), translated("."))

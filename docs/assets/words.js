@@ -126,8 +126,8 @@ window.overlapWords ??= (() => {
       " The GPU is idle for longest elsewhere: {0}.": "GPU 空闲最久的在别处：{0}。",
       "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? Where its lane is only outlined, Python makes no CUDA call; where it is striped, it waits for the GPU.":
         "这是分析器看到的两步。虚线框是 GPU 最长的空隙。那时 Python 在做什么？它那一行只有外框的地方没有调用 CUDA；有斜线的地方在等待 GPU。",
-      "Now the GPU has no long gap. The dashed frame is what the next repair takes away. What is it?":
-        "现在 GPU 没有长的空隙了。虚线框里是下一次修复会去掉的部分。它是什么？",
+      "Now no single long gap is left. The dashed frame is what the next repair takes away. What is it?":
+        "现在没有单独一个很长的空隙了。虚线框里是下一次修复会去掉的部分。它是什么？",
       " In the frame Python waits for the GPU. After the frame, {0} of the step are left. A step is: forward pass, loss, backward pass, optimizer. When does each line below need its number?":
         "虚线框里 Python 在等待 GPU；此后到这一步结束，Python 还要 {0}。一步依次是：前向传播、损失、反向传播、优化器。下面每一行代码，是什么时候需要它的数的？",
       " This is in the frame.": "这就在虚线框里。",
@@ -137,12 +137,14 @@ window.overlapWords ??= (() => {
       "Two steps of the healthy program. You took out {0} faults, with {1} wrong choices.": "这是没有故障的程序的两步。你排除了 {0} 个故障，选错 {1} 次。",
       "Two steps of the healthy program. You took out {0} faults, with 1 wrong choice.": "这是没有故障的程序的两步。你排除了 {0} 个故障，选错 1 次。",
       " Without a profiler a step takes {0} ms: what this trace has more is the profiler's.": "没有分析器时，一步只用 {0} ms：这份记录多出来的时间来自分析器。",
-      "Yes, that fault is there, too: {0}. But first look into the dashed frame: it has another cause.":
-        "对，这个故障也存在：{0}。但请先看虚线框里：那里是另一个原因。",
+      "That fault is there, too: {0}. But the dashed frame shows another one. Where this one is, you see: {1}.":
+        "这个故障也存在：{0}。但虚线框里的是另一个。这个故障在记录中是：{1}。",
       " It does not begin where Python waits for the GPU (striped). So look for a fault that adds work.":
         "虚线框不是从 Python 等待 GPU（斜线）的地方开始的。所以要找的是增加工作的故障。",
       "One fault is left. It makes Python wait in the dashed frame, at the end of the step: after the frame, {0} are left.":
         "还剩一个故障。它让 Python 在虚线框里等待，位置在这一步的末尾：此后只剩 {0}。",
+      " The step got shorter, but this trace is longer than the one before, because the profiler makes launches slower.":
+        "这一步变短了，这份记录却比前一份长，因为分析器会让启动变慢。",
       " (The timeline is enlarged: Reset shows both steps.)": "（时间线已放大：点“复位”可看到完整的两步。）",
       " (the limit: {0})": "（瓶颈：{0}）",
       "Yes: {0}. What was written: {1}. What the trace showed: {2}. Repaired, a step takes {3} ms instead of {4}. ":

@@ -1450,7 +1450,7 @@ def test_an_array_takes_pytorchs_memory_and_gives_it_back(real_pycuda):
     with pycuda_context.torch_context():
         shared = torch.cuda.Stream()
         before = torch.cuda.memory_allocated()
-        names = {"shared_stream": lambda index: [(None, shared)][index]}
+        names: dict = {"shared_stream": lambda index: [(None, shared)][index]}
         exec(compile(code, "docs/pycuda.md", "exec"), names)
         array = names["array"]
         assert torch.cuda.memory_allocated() - before == 4096 == array.nbytes

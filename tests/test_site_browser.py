@@ -3403,8 +3403,8 @@ UNKNOWN = [
     "RuntimeError: mat1 and mat2 shapes cannot be multiplied (32x512 and 256x10)",
     "RuntimeError: Error(s) in loading state_dict for ResNet: size mismatch for fc.weight: copying a param "
     "with shape torch.Size([1000, 2048]) from checkpoint, the shape in current model is torch.Size([10]).",
-    "RuntimeError: Trying to backward through the graph a second time",
-    "element 0 of tensors does not require grad and does not have a grad_fn",
+    "TypeError: forward() missing 1 required positional argument: 'mask'",
+    "IndexError: list index out of range",
     "ValueError: Expected input batch_size (32) to match target batch_size (64).",
     "AttributeError: 'NoneType' object has no attribute 'shape'",
     "KeyError: 'labels'",

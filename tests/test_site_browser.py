@@ -3084,6 +3084,14 @@ def test_the_first_row_for_a_plain_question_is_the_one_that_says_it(visit):
         "ddp hangs": "a-distributed-job-hangs-without-an-error",
         "why is the first iteration slow": "the-first-cuda-call-is-slow",
         "is non_blocking worth it": "what-do-non_blocking",
+        "GPU utilisation low": "why-is-my-gpu-idle",
+        "GPU utilization low": "why-is-my-gpu-idle",
+        "gpu not busy": "why-is-my-gpu-idle",
+        "torch.compile no speedup": "is-torchcompile-worth-it",
+        "gradient through my own CUDA kernel": "my-own-cuda-kernel-has-no-gradient",
+        "bf16 not faster": "why-is-bf16",
+        "oom after some epochs": "memory-grows-from-step-to-step",
+        "two gpus same speed": "ddp-scales-badly",
     }.items():
         box.fill(words)
         assert symptoms.locator(".ov-symptom h3:visible").first.get_attribute("id").startswith(row), words

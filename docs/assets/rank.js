@@ -2,8 +2,12 @@
    copies this file. So both put the same row first. */
 
 globalThis.overlapRank ??= (() => {
+  /* British words as Americans spell them: of what is asked, and of what the search reads. */
+  const american = text => text.replace(/((?:util|optim|synchron|parallel|initial|serial|quant|normal|vector|visual|minim|maxim)i)s(?![mt])/gi, "$1z")
+    .replace(/(col|behavi|neighb|fav)our/gi, "$1or").replace(/\bcentre/gi, "center")
+
   /* A text as words: a name as pin_memory, and each of its parts. Multiple streams are several streams. */
-  const several = text => text.replace(/\bmulti(?:ple)?\b/gi, "several")
+  const several = text => american(text).replace(/\bmulti(?:ple)?\b/gi, "several")
   const wordsOf = text => several(text.toLowerCase()).match(/\p{sc=Han}+|[a-z\d]+(?:_+[a-z\d]+)*/gu)
     ?.flatMap(word => word.includes("_") ? [word, ...word.split(/_+/)] : [word]) ?? []
 
@@ -67,5 +71,5 @@ globalThis.overlapRank ??= (() => {
     return { known, scores, chosen: sorted.filter(([, score], i) => score > (i < 5 ? 0.25 : 0.5) * best).map(([row]) => row).slice(0, known ? undefined : 3) }
   }
 
-  return { askedWith, errorOf, several, rowOf, ranked, WEAK, ENDING }
+  return { askedWith, errorOf, american, several, rowOf, ranked, WEAK, ENDING }
 })()

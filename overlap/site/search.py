@@ -60,10 +60,16 @@ MENDED = [
     # not so a name in marks, nor what a sentence or an error has in marks.
     (
         "search(e){if(e=e.replace(",
-        r"search(e){let asked=e,rank=globalThis.overlapRank;e=rank?.errorOf(e)??e;"
+        r"search(e){let asked=e,rank=globalThis.overlapRank;e=rank?.american(rank.errorOf(e))??e;"
         r'e=e.replace(/\btorch\.cuda\.(?=\w)|(?<!\S)(?:\d(?!\S)|-\d+)/g,"");'
         r"""/^\s*"[^"]*\s[^"]*"\s*$/.test(e)||(e=e.replace(/"/g," "),e=rank?.several(e)??e);"""
         r"let names=this.names(e),han=/\p{sc=Han}/u.test(e);if(e=e.replace(",
+    ),
+    # British and American spelling are one: the index has the American one, and rank.js asks with it.
+    (
+        'this.ref("location");for(',
+        'this.ref("location");let us=t=>t.update(w=>globalThis.overlapRank?.american(w)??w);'
+        'lunr.Pipeline.registerFunction(us,"american");this.pipeline.add(us);for(',
     ),
     # A name as channels_last is one word, although its parts are found, too: where these do not stand
     # together, they are none of the words that were asked for.
@@ -93,6 +99,9 @@ MENDED = [
         "return s.map(a=>a.location.startsWith(o)?u.shift():a)},"
         r'has(c,w){return RegExp(w.replace(/_+/g,"[^a-z\\d]*"),"i").test(c.title+" "+c.text)},'
         r'titled(o,f){let t=this.map.get(o).title.split("\u2063")[0].replace(/<[^>]*>/g,"").toLowerCase(),'
+        r"v=globalThis.overlapRank?.american(t)??t;"
+        r"return Math.max(...[v,...v.split(/\?\s+/)].map(t=>this.said(t,f)))},"
+        r"said(t,f){let "
         r"n=l=>[...new Set(l)].filter(s=>/^[a-z\d]/.test(s)&&lunr.stopWordFilter(s)),"
         r"w=n(t.match(/[\p{L}\d]+/gu)||[]),k=n(Object.keys(f));"
         "return(k.length>1||w.length===1)&&k.length>.75*w.length&&"

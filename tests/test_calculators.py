@@ -44,7 +44,7 @@ def test_every_calculator_is_held_against_recordings(formulas):
     }
 
 
-CORES = "free cores that you need"
+CORES = "free cores that you need at most"
 TOKENS = "tokens a second, one for each sequence in a step, at most"
 ROOF = "per cent of what the GPU allows"
 PREFETCH = "times as fast as without prefetching"
@@ -68,17 +68,30 @@ def test_prefetching_gains_what_the_formula_says(formulas):
 def test_a_loop_that_loads_needs_one_core(formulas):
     for result in runs("transfers/loader_decodes"):
         price = sum(result["image"]["ms"].values())
-        numbers = {"rate": result["images_per_s"]["workers_0"], "image": price}
+        numbers = {"rate": result["images_per_s"]["workers_0"], "image": price, "share": 100}
         assert formulas[CORES].result(numbers) == pytest.approx(0.8, abs=0.2)
 
 
 def test_a_loaders_calculator_says_what_is_the_limit(formulas):
-    numbers = {"rate": 2000, "image": 4.0, "have": 16}
+    numbers = {"rate": 2000, "image": 3.9, "have": 16, "share": 80}
     (said,) = formulas[CORES].said(numbers)
-    assert said.startswith("Your cores may be enough: they load at most 4,000 images a second")
+    assert "begin with num_workers=8, and add workers while the loop gets faster, up to 10." in said
+    assert said.startswith("The GPUs are the limit") and "about 3,282 images" in said
     (said,) = formulas[CORES].said(numbers | {"have": 4})
-    assert said.startswith("The loader is the limit: your cores load at most 1,000 images a second")
-    assert "to 2 ms or less, or get more cores" in said
+    assert said.startswith("The loader is the limit: your cores load about 821 images a second")
+    assert "to 1.6 ms, or get 10 cores in all" in said
+
+
+def test_a_loaders_calculator_agrees_with_the_measured_workers(formulas):
+    """As many workers as it asks for at most are enough for a measured rate; it begins with no more."""
+    (start,) = (found for name, found in formulas[CORES].starts(committed().book).items() if name == "h200")
+    (recording,) = runs("transfers/loader_scales")
+    none, *_, all_cores = recording["images_per_s"]
+    start |= {"image": 1000 / none, "share": 100 * all_cores / none / recording["workers"][-1]}
+    for workers, rate in zip(recording["workers"], recording["images_per_s"], strict=True):
+        most = formulas[CORES].result(start | {"rate": rate})
+        assert rate * start["image"] / 1000 <= max(1, workers) * 1.03
+        assert most >= workers * 0.95
 
 
 def test_no_step_makes_more_tokens_than_memory_allows(formulas):

@@ -164,10 +164,10 @@ def loader(visit):  # noqa: F811
 
 
 def test_a_curve_has_axes_and_says_where_the_reader_is(loader):
-    loader.evaluate(RESULTS, [{"rate": 2000, "image": 10, "have": 16}])
+    loader.evaluate(RESULTS, [{"rate": 2000, "image": 10, "have": 16, "share": 100}])
     drawn = loader.evaluate(DRAWN)
     assert drawn["here"] == "20"
-    assert drawn["axes"] == ["free cores that you need", "images that your GPUs train on, a second"]
+    assert drawn["axes"] == ["free cores that you need at most", "images that your GPUs train on, a second"]
     texts, heights = zip(*drawn["ticks"], strict=True)
     numbers = [read(text) for text in texts]
     assert len(numbers) >= 3 and len({round(b / a, 6) for a, b in itertools.pairwise(numbers)}) == 1
@@ -176,7 +176,7 @@ def test_a_curve_has_axes_and_says_where_the_reader_is(loader):
 
 
 def test_a_curve_says_where_it_meets_the_limit(loader):
-    loader.evaluate(RESULTS, [{"rate": 2000, "image": 10, "have": 16}])
+    loader.evaluate(RESULTS, [{"rate": 2000, "image": 10, "have": 16, "share": 100}])
     said = loader.evaluate(DRAWN)["limit"]
     assert said == "Dashed line: the cores that you have, 16. The curve reaches it at rate = 1,600 a second."
     loader.evaluate(RESULTS, [{"rate": 2000, "image": 0.1, "have": 16}])
@@ -212,12 +212,10 @@ def test_a_curves_words_stay_within_their_form_at_every_bound(visit):  # noqa: F
 
 def test_a_verdict_is_of_the_numbers_typed_in_and_says_what_is_wrong_with_one(loader):
     verdict = "form => form.querySelector('.ov-verdict').textContent"
-    loader.evaluate(RESULTS, [{"rate": 2000, "image": 4, "have": 4}])
-    assert loader.evaluate(verdict).startswith(
-        "The loader is the limit: your cores load at most 1,000 images"
-    )
+    loader.evaluate(RESULTS, [{"rate": 2000, "image": 4, "have": 4, "share": 80}])
+    assert loader.evaluate(verdict).startswith("The loader is the limit: your cores load about 800 images")
     loader.evaluate(RESULTS, [{"have": 16}])
-    assert loader.evaluate(verdict).startswith("The GPUs are the limit, if you start 8 workers or more")
+    assert "begin with num_workers=8," in loader.evaluate(verdict)
     loader.evaluate(RESULTS, [{"have": 0}])
     assert (
         loader.evaluate(verdict) == "No verdict: have: 0 is too small. Enter a whole number from 1 to 1,000."

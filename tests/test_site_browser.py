@@ -1293,6 +1293,7 @@ def test_the_keyboard_opens_the_drawer_of_a_narrow_page_and_goes_through_no_clos
     for _ in range(20):
         page.keyboard.press("Tab")
         assert not page.evaluate(beside), page.evaluate("document.activeElement.outerHTML")
+        assert not page.evaluate("document.activeElement.matches('.md-search__scrollwrap')")
     toggle, button = page.locator("#__drawer"), page.locator(".md-header__button[for=__drawer]")
     for key in ("Enter", "Space"):
         button.focus()

@@ -44,7 +44,7 @@ def test_every_calculator_is_held_against_recordings(formulas):
     }
 
 
-CORES = "free cores that you need at most"
+CORES = "cores needed (upper bound)"
 TOKENS = "tokens a second, one for each sequence in a step, at most"
 ROOF = "per cent of what the GPU allows"
 PREFETCH = "times as fast as without prefetching"
@@ -74,9 +74,11 @@ def test_a_loop_that_loads_needs_one_core(formulas):
 
 def test_a_loaders_calculator_says_what_is_the_limit(formulas):
     numbers = {"rate": 2000, "image": 3.9, "have": 16, "share": 80}
-    (said,) = formulas[CORES].said(numbers)
-    assert "begin with num_workers=8, and add workers while the loop gets faster, up to 10." in said
+    said = " ".join(formulas[CORES].said(numbers))
+    assert "begin with num_workers=8. Add workers while the loop gets faster, up to 10. Your cores" in said
     assert said.startswith("The GPUs are the limit") and "about 3,282 images" in said
+    one = " ".join(formulas[CORES].said(numbers | {"rate": 100}))
+    assert "num_workers=1. Your cores load about" in one, "more are not needed"
     (said,) = formulas[CORES].said(numbers | {"have": 4})
     assert said.startswith("The loader is the limit: your cores load about 821 images a second")
     assert "to 1.6 ms, or get 10 cores in all" in said

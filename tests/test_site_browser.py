@@ -308,12 +308,15 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
         lent = {item["machine"] for item in found["outputs"] if item["note"]}
         if len(lent) == 1:
             label = options(page)[lent.pop()]
-            counted = "One of {} is" if others == 1 else f"{others} of {{}} are"
+            counted = "One of the {} outputs on this page comes"
+            if others > 1:
+                counted = f"{others} of the {{}} outputs on this page come"
             told = f"{counted.format(outputs)} from {label}."
             notes = page.locator(".ov-elsewhere").filter(visible=True).all_inner_texts()
             assert set(notes) <= {label}  # the rest is said once
         else:
-            told = f"{others} of {outputs} are from other machines, and each names its own."
+            told = f"{others} of the {outputs} outputs on this page come from other machines, "
+            told += "and each names its own."
         few = page.locator(".ov-few").filter(visible=True).all_inner_texts()
         assert found["announced"] == " ".join([*few, told] if others else [])
         return found["announced"]
@@ -3196,6 +3199,13 @@ def test_a_title_that_is_typed_is_the_first_that_is_found(visit):
         ("my step is slow", "my-training-step-is-slow"),
         ("ddp not faster", "ddp-scales-badly"),
         ("time a kernel", "how-do-i-time-gpu-code"),
+        ("What does FSDP save, and what does it cost?", "what-does-fsdp-save"),
+        ("How do I start DDP (torchrun)?", "how-do-i-start-ddp"),
+        ("start ddp", "how-do-i-start-ddp"),
+        ("How do I run a pycuda kernel on a torch tensor?", "how-do-i-run-a-pycuda-kernel"),
+        ("run pycuda kernel on torch tensor", "how-do-i-run-a-pycuda-kernel"),
+        ("what does non_blocking gain", "what-do-non_blockingtrue-and-pin_memory-gain"),
+        ("non_blocking does nothing", "non_blockingtrue-does-nothing"),
         ("copy to gpu async", "the-copy-does-not-overlap"),
         ("multiprocessing cuda", "cannot-re-initialize"),
         ("LoRA", "does-a-7b-model-fit"),

@@ -167,7 +167,7 @@ def test_a_curve_has_axes_and_says_where_the_reader_is(loader):
     loader.evaluate(RESULTS, [{"rate": 2000, "image": 10, "have": 16, "share": 100}])
     drawn = loader.evaluate(DRAWN)
     assert drawn["here"] == "20"
-    assert drawn["axes"] == ["free cores that you need at most", "images that your GPUs train on, a second"]
+    assert drawn["axes"] == ["cores needed (upper bound)", "images that your GPUs train on, a second"]
     texts, heights = zip(*drawn["ticks"], strict=True)
     numbers = [read(text) for text in texts]
     assert len(numbers) >= 3 and len({round(b / a, 6) for a, b in itertools.pairwise(numbers)}) == 1
@@ -215,7 +215,7 @@ def test_a_verdict_is_of_the_numbers_typed_in_and_says_what_is_wrong_with_one(lo
     loader.evaluate(RESULTS, [{"rate": 2000, "image": 4, "have": 4, "share": 80}])
     assert loader.evaluate(verdict).startswith("The loader is the limit: your cores load about 800 images")
     loader.evaluate(RESULTS, [{"have": 16}])
-    assert "begin with num_workers=8," in loader.evaluate(verdict)
+    assert "begin with num_workers=8." in loader.evaluate(verdict)
     loader.evaluate(RESULTS, [{"have": 0}])
     assert (
         loader.evaluate(verdict) == "No verdict: have: 0 is too small. Enter a whole number from 1 to 1,000."

@@ -386,7 +386,7 @@
     single.hidden = !isHere || lent.size !== 1 || find([...lent][0]).label === here
     texts(several, "span", [others])
     if (lent.size === 1) {
-      const counted = isChinese() ? [others] : others === 1 ? ["One", "is"] : [others, "are"]
+      const counted = isChinese() ? [others] : others === 1 ? ["One", "comes"] : [others, "come"]
       texts(single, "span", [...counted, find([...lent][0]).label])
     }
     line.hidden = opens.hidden && absent.hidden && few.hidden

@@ -50,6 +50,7 @@ from snippets.machine import (
     memory_counters,
     nvml_by_uuid,
     pycuda_arrays,
+    pycuda_backward_leak,
     pycuda_beside_torch_broken,
     pycuda_capture,
     pycuda_context,
@@ -66,6 +67,7 @@ from snippets.machine import (
     pycuda_leaks,
     pycuda_memory,
     pycuda_occupancy,
+    pycuda_order,
     pycuda_resources,
     pycuda_stream,
     pycuda_stream_kept,
@@ -880,14 +882,14 @@ def array_module(pycuda, monkeypatch):
 
 def test_an_array_has_the_tensors_memory_form_and_owner(array_module):
     x = torch.arange(6.0).view(2, 3)
-    array = tensor_and_gpuarray.as_array(x.T[1:])
+    array = tensor_and_gpuarray.strided_array(x.T[1:])
     assert (array.shape, array.dtype, array.strides) == ((2, 2), np.float32, (4, 12))
     assert array.gpudata == x.data_ptr() + 4 and array.base.data_ptr() == array.gpudata
     seen = np.lib.stride_tricks.as_strided(x.numpy().ravel()[1:], array.shape, array.strides)
     np.testing.assert_equal(seen, x.T[1:].numpy())
     assert not hasattr(tensor_and_gpuarray.without_owner(x), "base")
     with pytest.raises(TypeError, match="bfloat16"):
-        tensor_and_gpuarray.as_array(x.bfloat16())
+        tensor_and_gpuarray.strided_array(x.bfloat16())
 
 
 def test_each_way_to_a_context_is_timed_and_ends_a_process_that_used_torch(monkeypatch, capsys):
@@ -1096,7 +1098,7 @@ def test_a_function_is_right_wrong_or_told_with_the_compilers_line():
 @pytest.mark.gpu
 def test_a_tensor_is_pycudas_array_and_keeps_its_owner(real_pycuda):
     with pycuda_context.torch_context() as driver:
-        assert tensor_and_gpuarray.after_the_tensor(tensor_and_gpuarray.as_array) == 3
+        assert tensor_and_gpuarray.after_the_tensor(tensor_and_gpuarray.strided_array) == 3
         array = tensor_and_gpuarray.of_an_array(driver)
     assert array["same_memory"] and array["kept"] and array["value"] == 3
     assert array["allocated_by_torch"] == 0 and not array["kept_without_tensor"]
@@ -1416,6 +1418,36 @@ def test_a_refused_allocation_is_counted_with_what_it_says(pycuda, monkeypatch):
     row = pycuda_leaks.refused()
     assert row["lost_mib"] == 768 == row["calls"] * pycuda_leaks.MIB
     assert "invalid device context" in row["says"]
+
+
+def test_a_call_is_in_order_if_it_finds_what_was_written_before_it(monkeypatch):
+    for name in ("synchronize", "_sleep"):
+        monkeypatch.setattr(torch.cuda, name, lambda *of: None)
+    monkeypatch.setattr(torch.cuda, "stream", lambda shared: nullcontext())
+    program = SimpleNamespace(x=torch.zeros(3), shared=None)
+    seen = []
+    assert pycuda_order.in_order(program, lambda p: seen.append(p.x.tolist()) or 2 * p.x.numpy(), 4)
+    assert seen == [[0] * 3, [2] * 3], "the first call only compiles"
+    assert not pycuda_order.in_order(program, lambda p: np.ones(3), 2)
+    rows = {"Stream(1)": {"b": False, "a": False, "c": True}, "Stream()": {"a": True}}
+    assert pycuda_order.derive({"rows": rows}) == {"early": {"Stream(1)": ["a", "b"], "Stream()": []}}
+
+
+def test_what_backward_loses_is_counted_after_its_warm_up(monkeypatch):
+    free, rounds = iter([1000.0, 232.0]), []
+    w = torch.ones(1, requires_grad=True)
+
+    def held(as_tensor):
+        rounds.append(as_tensor)
+        warnings.warn("lost", stacklevel=1)
+        return w.sum()
+
+    monkeypatch.setattr(pycuda_backward_leak, "free_mib", lambda: next(free))
+    monkeypatch.setattr(pycuda_backward_leak, "held_by_the_graph", held)
+    with pytest.warns(UserWarning, match="lost"):
+        row = pycuda_backward_leak.after("shared")
+    assert row == {"lost_mib": 768, "warned": ["lost"]} and len(rounds) == 1 + pycuda_backward_leak.ROUNDS
+    assert w.grad.item() == len(rounds)
 
 
 def test_each_way_to_choose_a_gpu_runs_in_a_process(pycuda, monkeypatch, capsys):

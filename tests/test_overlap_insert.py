@@ -1,18 +1,27 @@
 """What is inserted into pages, and what is left alone; the folder for other builders."""
 
+import ast
 import html
 import os
 import re
+import subprocess
+import sys
+from dataclasses import replace
 
 import pytest
+from conftest import ROOT, committed
 
 pytest.importorskip("mkdocs")
 
 from overlap.blocks.inline import cited, values
 from overlap.blocks.page import parse
+from overlap.blocks.paste import Paste
 from overlap.cli import main
+from overlap.site.files import Files
 from overlap.site.insert import reading_minutes
+from overlap.site.pictures import Pictures
 from overlap.site.unbroken import unbroken
+from overlap.site.view import Site
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
@@ -191,3 +200,34 @@ def test_minutes_count_words_pictures_and_lines_to_paste(tmp_path):
     answer, evidence = reading_minutes(tmp_path, blocks)
     assert answer == pytest.approx(1 + 6 / 30 + 0.25 + 2 / 130)  # the heading: two words
     assert evidence == pytest.approx(2)
+
+
+def test_a_box_stands_below_those_that_it_needs():
+    pages = committed()
+    box = next(block for block in pages.on("pycuda.md") if getattr(block, "name", "") == "pycuda_double")
+    assert list(box.check(pages)) == []
+    [said] = replace(box, line=1).check(pages)
+    assert "docs/pycuda.md:1: snippets/pastes/pycuda_double.py uses what the box check_launch defines" in said
+
+
+def test_the_boxes_of_each_page_are_one_module_in_which_no_name_is_missing(tmp_path):
+    pages = committed()
+    made = Files(Site(pages, Pictures(pages.book)))
+    chapters = [
+        page
+        for path, page in pages.by_path.items()
+        if "/" not in path and any(type(block) is Paste for block in page.blocks)
+    ]
+    assert len(chapters) >= 15
+    for page in chapters:
+        text = made.make(f"downloads/{page.name}_boxes.py").decode()
+        assert text.startswith(f"# From the book Overlap, docs/{page.path}, MIT licence")
+        for box in (block for block in page.blocks if type(block) is Paste):
+            assert box.code(ROOT) in text
+        tree = ast.parse(text).body
+        names = [node.name for node in tree if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        assert len(names) == len(set(names)), f"{page.path}: one box hides another"
+        (tmp_path / f"{page.name}_boxes.py").write_text(text)
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821,E9", str(tmp_path)]
+    done = subprocess.run(ruff, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

@@ -10,6 +10,7 @@ pytest.importorskip("ipykernel")
 
 from conftest import ROOT, committed  # noqa: E402
 
+from overlap.blocks.block import Text  # noqa: E402
 from overlap.blocks.pages import Pages  # noqa: E402
 from overlap.book.book import Book  # noqa: E402
 from overlap.site.notebook import Notebook  # noqa: E402
@@ -48,6 +49,15 @@ def test_each_chapter_is_a_valid_notebook_with_its_outputs(notebook):
         assert (
             "{printed:" not in prose and "!!! " not in prose and not re.search(r"\]\([^:)]+\.md\)", prose)
         ), path
+
+
+def test_a_fence_of_lines_that_run_is_a_cell_between_what_stands_around_it(notebook):
+    runs = "```{.python .ov-wraps .ov-runs}\nx = 1\n\ny = 2\n```\n"
+    text = f"Above.\n\n{runs}\nBelow.\n\n```python\nfor x in loader:\n```\n"
+    above, code, below = Text("pycuda.md", 1, text).cells(notebook)
+    assert (above["source"], code["cell_type"], code["source"]) == ("Above.", "code", "x = 1\n\ny = 2")
+    assert below["cell_type"] == "markdown" and "for x in loader" in below["source"]
+    assert [cell["source"] for cell in Text("pycuda.md", 1, "Text.\n").cells(notebook)] == ["Text."]
 
 
 def test_what_is_written_of_sources_is_text_in_a_notebook():

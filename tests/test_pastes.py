@@ -58,6 +58,13 @@ def spin(milliseconds: float) -> None:
     torch.cuda._sleep(int(milliseconds * 2_000_000))
 
 
+def test_a_box_says_what_it_needs_of_others():
+    code = Paste("", 0, "pycuda_function", "").code(ROOT)
+    assert code.startswith("# needs launch_double, torch_context\nimport torch\n")
+    assert Paste("", 0, "pycuda_function", "").needs(ROOT) == {"pycuda_double", "torch_context"}
+    assert Paste("", 0, "torch_context", "").needs(ROOT) == set()
+
+
 @pytest.mark.parametrize("gpus", ["meta", "cpu"])
 def test_model_and_batches_are_put_on_what_there_is(gpus, pasted, monkeypatch, capsys):
     """A device without numbers stands for the GPU; a machine without any GPU has none to name."""
@@ -2267,7 +2274,7 @@ def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
     assert events == [("page-locked", (2,), "float32"), *launched, *copied]
     events.clear()
     exec(compile(in_graph, "docs/pycuda.md", "exec"), names)
-    before = ["compiled for cuda:0 in GPU 0's context", "captures in shared"]
+    before = ["compiled for 0 in GPU 0's context", "captures in shared"]
     assert events == [*before, "x in shared, GPU 0, flag 1", "replayed"]
     assert pycuda.stack == []
     given = []
@@ -2436,13 +2443,16 @@ def test_chunks_both_ways_leave_nothing_out(elements, dtype, pycuda, pasted, mon
     monkeypatch.setattr(pycuda.driver, "memcpy_htod_async", htod, raising=False)
     monkeypatch.setattr(pycuda.driver, "memcpy_dtoh_async", dtoh, raising=False)
     waited = []
-    streams = [SimpleNamespace(name=i, synchronize=partial(waited.append, i)) for i in range(3)]
+    everything = SimpleNamespace(synchronize=lambda: waited.append(len(diary)))
+    monkeypatch.setattr(pycuda.driver, "Context", everything, raising=False)
+    streams = [SimpleNamespace(name=i) for i in range(3)]
     pasted("both_ways")["both_ways"](host, back, 16, limit, work, streams)
     np.testing.assert_array_equal(back, 2 * host)
-    assert waited == [0, 1, 2]
+    assert waited == [len(diary)], "once, behind all"
     rows = np.zeros((4, elements), dtype)
-    for wrong in ((rows, rows), (rows, back), (host, np.zeros(elements + 1, dtype))):
-        with pytest.raises(ValueError, match="to unpack"):
+    other = np.zeros(elements, np.int16)
+    for wrong in ((rows, rows), (rows, back), (host, np.zeros(elements + 1, dtype)), (host, other)):
+        with pytest.raises(ValueError, match="one length and type"):
             pasted("both_ways")["both_ways"](*wrong, 16, limit, work, streams)
     steps = [diary[i : i + 3] for i in range(0, len(diary), 3)]
     assert len(steps) <= 16
@@ -2455,7 +2465,7 @@ def test_chunks_both_ways_leave_nothing_out(elements, dtype, pycuda, pasted, mon
 def test_chunks_both_ways_leave_nothing_out_on_a_gpu(pasted):
     pytest.importorskip("pycuda.driver", exc_type=ImportError)
     with pasted("torch_context")["torch_context"](0) as driver:
-        twice = pasted("check_launch", "pycuda_double")["twice"]("cuda:0")
+        twice = pasted("check_launch", "pycuda_double")["twice"](0)
         host = driver.pagelocked_empty(1_000_003, np.float32)
         back = driver.pagelocked_empty(1_000_003, np.float32)
         host[:], back[:] = np.arange(len(host)), 0

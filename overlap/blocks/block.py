@@ -6,6 +6,7 @@ A kind reads its fence (`read`), says what is wrong with it (`check`, `remarks`)
 block knows them.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -260,6 +261,10 @@ class Notebook(Protocol):
         """Text as Markdown that shows just this."""
 
 
+#: A fence whose lines run behind those above it on its page: in a notebook it is a cell of code.
+_RUNS = re.compile(r"^```\{\.python [^}\n]*\.ov-runs\}\n(?P<code>.*?)\n```$\n?", re.M | re.S)
+
+
 @dataclass(frozen=True)
 class Block:
     """Part of a page."""
@@ -379,5 +384,13 @@ class Text(Block):
         return self.text
 
     def cells(self, notebook: Notebook) -> list[dict]:
-        """One cell with the values of one machine."""
-        return [notebook.prose(self.text)] if self.text.strip() else []
+        """A cell with the values of one machine; a fence of lines that run is a cell of code."""
+        cells, end = [], 0
+        for fence in _RUNS.finditer(self.text):
+            cells += [
+                notebook.prose(self.text[end : fence.start()]),
+                notebook.code(fence["code"], [], ["paste"]),
+            ]
+            end = fence.end()
+        rest = self.text[end:]
+        return [*cells, notebook.prose(rest)] if rest.strip() else cells

@@ -1,6 +1,7 @@
 """Lines to paste: a short file of snippets/pastes/, whole, that needs nothing but torch, or pycuda."""
 
 import ast
+import builtins
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,9 +38,21 @@ class Paste(Block):
         return Text(self.page, self.line + 1, self.caption)
 
     def code(self, root: Path) -> str:
-        """The file without its docstring, in the checkout `root`; a wrong name is an error."""
-        folder = root / "snippets" / PASTES
-        files = {file.stem: file for file in sorted(folder.glob("*.py")) if file.stem != "__init__"}
+        """The file without its docstring, in the checkout `root`; a wrong name is an error.
+
+        If it uses what other boxes define, its first line says what.
+        """
+        code = self._code(root)
+        needs = _free_names(code) & set(_defined(root))
+        return f"# needs {', '.join(sorted(needs))}\n{code}" if needs else code
+
+    def needs(self, root: Path) -> set[str]:
+        """The boxes whose names its code uses."""
+        boxes = _defined(root)
+        return {boxes[name] for name in _free_names(self._code(root)) & set(boxes)}
+
+    def _code(self, root: Path) -> str:
+        files = _files(root)
         if self.name not in files:
             reason = f"no file {self.name!r} in snippets/{PASTES}/"
             raise OverlapError(f"{self.where}: {reason}; there are {', '.join(files) or 'none yet'}")
@@ -57,8 +70,13 @@ class Paste(Block):
     def check(self, pages: Pages) -> Iterator[str]:
         """More lines than one pastes, imports that a reader does not have, and what the sentence says."""
         yield from super().check(pages)
-        code = self.code(pages.book.root)
+        code = self._code(pages.book.root)
         where = f"snippets/{PASTES}/{self.name}.py"
+        above = {
+            block.name for block in pages.on(self.page) if isinstance(block, Paste) and block.line < self.line
+        }
+        for box in sorted(self.needs(pages.book.root) - above):
+            yield f"{self.where}: {where} uses what the box {box} defines; put that box above it on this page"
         count = sum(bool(line.strip()) for line in code.split("\n"))
         if count > MOST_LINES:
             yield f"{where}: {count} lines to paste; leave {MOST_LINES}, or make it a function to take home"
@@ -75,6 +93,37 @@ class Paste(Block):
     def cells(self, notebook: Notebook) -> list[dict]:
         """A cell that runs there."""
         return [*self.prose.cells(notebook), notebook.code(self.code(notebook.book.root), [], ["paste"])]
+
+
+def _files(root: Path) -> dict[str, Path]:
+    """The files of all boxes, by name."""
+    folder = root / "snippets" / PASTES
+    return {file.stem: file for file in sorted(folder.glob("*.py")) if file.stem != "__init__"}
+
+
+def _defined(root: Path) -> dict[str, str]:
+    """What boxes define at the top, and which box does; two boxes may define a name for different readers."""
+    return {
+        node.name: name
+        for name, file in _files(root).items()
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+
+
+def _free_names(code: str) -> set[str]:
+    """The names that code reads, and neither binds nor finds among Python's own."""
+    read, bound = set(), set(dir(builtins))
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).split(".")[0])
+    return read - bound
 
 
 def _imported(code: str) -> set[str]:

@@ -17,7 +17,7 @@ from overlap.run.meaning import AFTERWARDS, GUARD, Part
 from overlap.run.snippet import Snippet
 from overlap.run.text import plural
 
-_ORIGIN = "# From the book Overlap, {}, MIT licence, (c) 2026 the Overlap authors"
+ORIGIN = "# From the book Overlap, {}, MIT licence, (c) 2026 the Overlap authors"
 _WIDTH = 88
 #: The comment behind each import: its module (of `from module import`) or None, and the name as written.
 Imports = dict[tuple[str | None, str], str]
@@ -261,7 +261,7 @@ def _origin(snippet: Snippet, files: Files, in_docstring: Iterable[str] = ()) ->
     for file, _ in files:
         credits |= dict.fromkeys(file.credits)
     others = [f"# {credit}" for credit in credits if credit not in in_docstring]
-    return [_ORIGIN.format(snippet.path), *others]
+    return [ORIGIN.format(snippet.path), *others]
 
 
 def _docstring(snippet: Snippet) -> list[str]:

@@ -14,6 +14,7 @@ from functools import cache, partial
 from overlap.blocks.headlines import NO_RATE
 from overlap.blocks.page import Page
 from overlap.blocks.pages import Pages
+from overlap.blocks.paste import Paste
 from overlap.blocks.snippet import FOR_TOOLS
 from overlap.book.book import Book
 from overlap.book.recording import Recording
@@ -93,6 +94,8 @@ def _of_book(site: Site) -> Iterator[tuple[str, Callable[[], str | bytes]]]:
     for page in pages.by_path.values():
         yield f"folds/{page.name}.html", partial(_folds, site, page)
         if any(block.snippets for block in page.blocks):
+            if any(isinstance(block, Paste) for block in page.blocks):
+                yield f"downloads/{page.name}_boxes.py", partial(_boxes, book, page)
             notebook = partial(Notebook(pages, pictures).build, page)
             yield f"downloads/{page.name}.ipynb", notebook
             if page.name == site.notebook_page:
@@ -106,6 +109,13 @@ def _downloads(book: Book) -> dict[str, str]:
         for function in snippet.options["take"]:
             texts[f"{name}/{function}"] = download.piece(snippet, function)
     return texts
+
+
+def _boxes(book: Book, page: Page) -> str:
+    """The lines to paste of a page, in order, as one module."""
+    boxes = [block.code(book.root) for block in page.blocks if isinstance(block, Paste)]
+    head = download.ORIGIN.format(f"docs/{page.path}")
+    return "\n\n\n".join([f'{head}\n"""The lines to paste of a chapter, in its order."""', *boxes]) + "\n"
 
 
 def _script(pages: Pages) -> str:

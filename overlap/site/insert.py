@@ -131,6 +131,7 @@ def _of_head(view: View, blocks: list[Block], at_evidence: bool) -> dict:
         counts=Counts.of(view.claims),
         marks=view.legend,
         notebook=view.link(f"downloads/{view.path.removesuffix('.md')}.ipynb"),
+        boxes=view.link(f"downloads/{view.path.removesuffix('.md')}_boxes.py"),
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from snippets.machine.pycuda_context import torch_context
-from snippets.machine.tensor_and_gpuarray import as_array
+from snippets.machine.tensor_and_gpuarray import strided_array
 from snippets.pictures import bars
 from snippets.timing.take_turns import take_turns
 
@@ -38,7 +38,7 @@ def map_kernel(x: torch.Tensor, y: torch.Tensor) -> Callable[[], torch.Tensor]:
     names = "float *x, float *y, float *z"
     kernel = ElementwiseKernel(names, "z[i] = 2 * x[i] + 3 * y[i]", "mixed")
     z = torch.empty_like(x)
-    arrays = [as_array(each) for each in (x, y, z)]
+    arrays = [strided_array(each) for each in (x, y, z)]
 
     def call() -> torch.Tensor:
         kernel(*arrays)
@@ -54,7 +54,7 @@ def dot_kernel(x: torch.Tensor, y: torch.Tensor) -> Callable[[], torch.Tensor]:
     names = "const float *x, const float *y"
     how = {"reduce_expr": "a + b", "map_expr": "x[i] * y[i]", "arguments": names}
     kernel = ReductionKernel(np.float32, neutral="0", **how)
-    arrays = [as_array(each) for each in (x, y)]
+    arrays = [strided_array(each) for each in (x, y)]
     out = torch.empty((), device="cuda")
 
     def call() -> torch.Tensor:
@@ -66,7 +66,7 @@ def dot_kernel(x: torch.Tensor, y: torch.Tensor) -> Callable[[], torch.Tensor]:
 
 def ways(x: torch.Tensor, y: torch.Tensor) -> dict[str, dict]:
     """Each way of `mixed` and `dot`, as a call that gives a tensor."""
-    a, b = as_array(x), as_array(y)
+    a, b = strided_array(x), strided_array(y)
     compiled = {work: torch.compile(work) for work in (mixed, dot)}
     return {
         "map": {

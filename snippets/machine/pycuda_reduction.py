@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from snippets.machine.pycuda_context import torch_context
-from snippets.machine.tensor_and_gpuarray import as_array
+from snippets.machine.tensor_and_gpuarray import strided_array
 from snippets.timing.kernel_time import gpu_clock
 from snippets.timing.take_turns import recorded, take_turns
 
@@ -27,7 +27,7 @@ def ways(x: torch.Tensor, y: torch.Tensor, pool) -> dict:
     how = {"reduce_expr": "a + b", "map_expr": "x[i] * y[i]"}
     how |= {"arguments": "const float *x, const float *y"}
     kernel = ReductionKernel(np.float32, neutral="0", **how)
-    a, b = as_array(x), as_array(y)
+    a, b = strided_array(x), strided_array(y)
     result = torch.zeros((), device="cuda")
     out = GPUArray((), np.float32, gpudata=result.data_ptr(), base=result)
     return {

@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # exclusive = false
-# take = ["as_array"]
+# take = ["strided_array"]
 # ///
 """A tensor as pycuda's array and the reverse: one memory, and who keeps it alive."""
 
@@ -21,7 +21,7 @@ from snippets.machine.pycuda_context import error_of, torch_context
 SHAPE = (256, 1024, 256)  # 256 MiB of float32
 
 
-def as_array(x: torch.Tensor) -> Any:
+def strided_array(x: torch.Tensor) -> Any:
     """The memory of x as a GPUArray, which keeps x alive: nothing is copied.
 
     `x` is on a GPU, in whose context pycuda works. A type that NumPy does not have, as
@@ -81,12 +81,12 @@ def main() -> dict:
     with torch_context() as driver:
         x = torch.arange(6.0, device="cuda").view(2, 3)
         for each in (x, x.T):  # with strides, too
-            np.testing.assert_equal(as_array(each).get(), each.cpu().numpy())
-        doubled = as_array(x) * 2
+            np.testing.assert_equal(strided_array(each).get(), each.cpu().numpy())
+        doubled = strided_array(x) * 2
         np.testing.assert_equal(doubled.get(), (x * 2).cpu().numpy())
-        bfloat16 = error_of(lambda: as_array(x.bfloat16()))
+        bfloat16 = error_of(lambda: strided_array(x.bfloat16()))
         values = {
-            "kept": after_the_tensor(as_array),
+            "kept": after_the_tensor(strided_array),
             "lost": after_the_tensor(without_owner),
         }
         array = of_an_array(driver)

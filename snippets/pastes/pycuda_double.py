@@ -13,5 +13,5 @@ def launch_double(x, stream=None):  # in place, without a gradient
     check_launch(stream, (x, "float32"), writes=x)
     n = x.numel()
     blocks = n // 256 + 1
-    launch = twice(x.device).prepared_async_call
+    launch = twice(x.get_device()).prepared_async_call
     launch((blocks, 1, 1), (256, 1, 1), stream, x.data_ptr(), n)

@@ -14,4 +14,4 @@ def formula(z, x, y, stream=None):
         raise ValueError(f"shapes: {[*z.shape]}, {[*x.shape]}, {[*y.shape]}")
     check_launch(stream, (z, "float32"), (x, "float32"), (y, "float32"), writes=z)
     arrays = [GPUArray(t.shape, "float32", gpudata=t.data_ptr()) for t in (z, x, y)]
-    fused(z.device)(*arrays, stream=stream)
+    fused(z.get_device())(*arrays, stream=stream)

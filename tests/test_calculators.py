@@ -268,6 +268,19 @@ def test_a_peak_of_fsdp_is_what_was_measured(formulas):
         assert formulas[FSDP].result(numbers) == pytest.approx(peak, rel=0.03)
 
 
+def test_fsdps_calculator_says_whether_it_fits_and_what_ddp_keeps(formulas):
+    numbers = {"billions": 7, "gpus": 8, "layers": 32, "width": 4096, "words": 0, "tokens": 8192, "kept": 38}
+    peak = formulas[FSDP].result(numbers | {"twice": 0})
+    fits, ddp = formulas[FSDP].said(numbers | {"twice": 0, "gpu": peak + 10})
+    assert fits == "It fits, with 10 GB to spare."
+    assert ddp == "DDP keeps 112 GB of weights, gradients and moments on each GPU, FSDP 14."
+    missing, _ = formulas[FSDP].said(numbers | {"twice": 0, "gpu": peak - 10})
+    assert missing.startswith("It does not fit: 10 GB are missing.")
+    assert len(formulas[FSDP].said(numbers | {"twice": 0, "gpu": peak, "gpus": 1})) == 1, (
+        "one GPU splits nothing"
+    )
+
+
 #: A step of a Llama of so many blocks, width, words, tokens and ranks, counted by PyTorch in a dry run.
 COUNTED = """
 import sys

@@ -135,7 +135,7 @@ def plot(results: dict, ceilings: dict):
     short |= {"serial_graph": "graph, 1 stream", "forked_graph": "graph, 3 streams"}
     # Python is the limit of the first two; the others are of one launch and the GPU
     kinds = {"from Python": ("python", "serial", "forked")}
-    kinds["in a graph"] = ("muted", "serial_graph", "forked_graph")
+    kinds["in a graph"] = ("gpu", "serial_graph", "forked_graph")
     marks = []
     for kind, (color, *ways) in kinds.items():
         lengths = {short[way]: ms[way] for way in ways}

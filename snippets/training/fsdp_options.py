@@ -214,7 +214,7 @@ def plot(results: dict, ceilings: dict):
     drawn = []
     for title, values in panels.items():
         shown = {titles[name]: values[name] for name in titles}
-        bars = Bars(shown, color="ceiling", colors={titles["together"]: 1})
+        bars = Bars(shown, color="gpu")
         drawn.append(Panel([bars], Axis(title)))
     return Picture(drawn)
 

@@ -57,6 +57,7 @@ def test_a_fence_of_lines_that_run_is_a_cell_between_what_stands_around_it(noteb
     above, code, below = Text("pycuda.md", 1, text).cells(notebook)
     assert (above["source"], code["cell_type"], code["source"]) == ("Above.", "code", "x = 1\n\ny = 2")
     assert below["cell_type"] == "markdown" and "for x in loader" in below["source"]
+    assert [cell["cell_type"] for cell in Text("pycuda.md", 1, f"\n{runs}").cells(notebook)] == ["code"]
     assert [cell["source"] for cell in Text("pycuda.md", 1, "Text.\n").cells(notebook)] == ["Text."]
 
 

@@ -385,12 +385,9 @@ class Text(Block):
 
     def cells(self, notebook: Notebook) -> list[dict]:
         """A cell with the values of one machine; a fence of lines that run is a cell of code."""
-        cells, end = [], 0
-        for fence in _RUNS.finditer(self.text):
-            cells += [
-                notebook.prose(self.text[end : fence.start()]),
-                notebook.code(fence["code"], [], ["paste"]),
-            ]
-            end = fence.end()
-        rest = self.text[end:]
-        return [*cells, notebook.prose(rest)] if rest.strip() else cells
+        cells = []
+        # what stands between fences, and the code of each fence, in turn
+        for i, part in enumerate(_RUNS.split(self.text)):
+            if part.strip():
+                cells.append(notebook.code(part, [], ["paste"]) if i % 2 else notebook.prose(part))
+        return cells

@@ -75,7 +75,8 @@ def test_a_loop_that_loads_needs_one_core(formulas):
 def test_a_loaders_calculator_says_what_is_the_limit(formulas):
     numbers = {"rate": 2000, "image": 3.9, "have": 16, "share": 80}
     said = " ".join(formulas[CORES].said(numbers))
-    assert "begin with num_workers=8. Add workers while the loop gets faster, up to 10. Your cores" in said
+    assert "Loading takes 7.8 seconds a second, so begin with num_workers=8. On busy cores" in said
+    assert "add workers while the loop gets faster, up to 10. Your cores" in said
     assert said.startswith("The GPUs are the limit") and "about 3,282 images" in said
     one = " ".join(formulas[CORES].said(numbers | {"rate": 100}))
     assert "num_workers=1. Your cores load about" in one, "more are not needed"

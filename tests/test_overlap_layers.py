@@ -168,3 +168,17 @@ def test_the_contents_keep_what_an_answer_has_below_its_headings_and_no_more_of_
     shorten([page], "")
     within = {"take-install": {}, "take-context": {}}
     assert names(page) == {"why": {}, "take-this": within, "evidence": {"install": {}}, "you-can-now": {}}
+
+
+def test_a_group_heads_its_rows_and_is_none(page):
+    text = CHAPTER.replace("## First", "## Costs { #rows-costs }\n\n## First", 1)
+    assert text != CHAPTER
+    made = page(text).partition('id="evidence"')[2]
+    rows = re.findall(r'<details class="ov-row">\s*<summary>\s*<h2 id="([\w-]+)">', made)
+    assert rows == ["first", "second"] and '<h2 id="rows-costs">' in made.partition("<details")[0]
+    sections = [
+        SimpleNamespace(id=name, children=[]) for name in ("evidence", "rows-costs", "first", "you-can-now")
+    ]
+    shorten([SimpleNamespace(id="page", children=sections)], "")
+    [group] = sections[0].children
+    assert group.id == "rows-costs" and [row.id for row in group.children] == ["first"]

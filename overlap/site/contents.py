@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from overlap.site.layers import EVIDENCE, OPEN
+from overlap.site.layers import EVIDENCE, OPEN, ROWS
 
 
 class Heading(Protocol):
@@ -23,7 +23,7 @@ def shorten(titles: Iterable[Heading], html: str) -> None:
 
 
 def _layer(title: Heading) -> None:
-    """One level behind the answer, which keeps its own; below *Evidence* its sections."""
+    """One level behind the answer, which keeps its own; below *Evidence* its sections, or their groups."""
     sections = {section.id: section for section in title.children}
     if EVIDENCE not in sections:
         return
@@ -32,5 +32,11 @@ def _layer(title: Heading) -> None:
     behind = title.children[at:]
     for section in behind:
         section.children.clear()
-    evidence.children.extend(section for section in behind if section.id != OPEN)
+    group = evidence
+    for section in behind:
+        if section.id.startswith(ROWS):
+            group = section
+            evidence.children.append(section)
+        elif section.id != OPEN:
+            group.children.append(section)
     title.children[at:] = [section for section in behind if section.id == OPEN]

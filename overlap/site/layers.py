@@ -1,12 +1,14 @@
 """Two layers of a chapter: the answer, and below the heading *Evidence* one closed row for each section."""
 
 from overlap.blocks.block import Block
-from overlap.blocks.page import Page, heading, outside_code
+from overlap.blocks.page import Page, Section, heading, outside_code
 
 #: The id of the heading below which sections are closed.
 EVIDENCE = "evidence"
 #: The id of a section below it that stays open: the end of the chapter.
 OPEN = "you-can-now"
+#: What the id of a heading begins with that stays open because it heads the rows below it.
+ROWS = "rows-"
 #: A row, and where it ends.
 _ROW = """
 <details class="ov-row" markdown="1">
@@ -19,6 +21,11 @@ _ROW = """
 _END = "</details>"
 
 
+def _is_closed(section: Section) -> bool:
+    """Whether this section, behind *Evidence*, is a row that opens."""
+    return section.depth == 2 and section.anchor != OPEN and not section.anchor.startswith(ROWS)
+
+
 def closed(blocks: list[Block]) -> set[int]:
     """The lines of the blocks that stand in a closed row."""
     lines = set()
@@ -29,7 +36,7 @@ def closed(blocks: list[Block]) -> set[int]:
         text = block.prose.text if block.prose and not block.kind else ""
         for section in Page(block.page, text, []).sections:
             if section.depth <= 2:
-                is_row = is_evidence and section.depth == 2 and section.anchor != OPEN
+                is_row = is_evidence and _is_closed(section)
                 is_evidence |= section.anchor == EVIDENCE
     return lines
 
@@ -45,7 +52,7 @@ def folded(text: str) -> str:
         section = heading(lines[i])
         if section and section.depth == 2:
             end = f"\n{_END}\n\n" if is_row else ""
-            is_row = is_evidence and section.anchor != OPEN
+            is_row = is_evidence and _is_closed(section)
             is_evidence |= section.anchor == EVIDENCE
             lines[i] = end + (_ROW.format(heading=lines[i]) if is_row else lines[i])
     return "\n".join([*lines, "", _END, ""] if is_row else lines)

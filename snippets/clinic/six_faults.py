@@ -395,7 +395,7 @@ def plot(results: dict, ceilings: dict):
                 mark = Spans(lane, spans, *told[cause], light=not reads, hollow=reads)
                 marks.append(mark)
                 if reads:
-                    marks.append(Note(0.0, lane, "reads", dx=4))
+                    marks.append(Note(spans[0][0], lane, "reads", dx=4))
             end = max(start + ms for lane, start, ms, _ in rows if "CPU" not in lane)
             ms = results["ms"][name]
             longest = max(longest, ms)
@@ -405,6 +405,8 @@ def plot(results: dict, ceilings: dict):
                 if isinstance(mark, Spans):
                     spans = [(place(at), place(at + long)) for at, long in mark.spans]
                     mark.spans = [(at, until - at) for at, until in spans]
+                elif isinstance(mark, Note):
+                    mark.x = place(mark.x)
             time = f"{title}: {ms:.1f} ms"
             panels.append(Panel(marks, title=time))
         for panel in panels:
@@ -474,9 +476,16 @@ def plot(results: dict, ceilings: dict):
         return [("GPU", [(0.0, first_ms(rows))], "data")]
 
     def for_reading(rows: list[list[Any]]) -> list[tuple]:
-        """As for data; until it calls CUDA, the process that trains reads."""
-        (first, _), *_ = lanes_of(rows).get("Python", [(0.0, 0.0)])
-        reads = [(0.0, first)] if first >= 1 else []
+        """As for data; in the longest pause of its calls, the process that trains reads."""
+        calls = lanes_of(rows).get("Python", [])
+        starts = [0.0, *(start + ms for start, ms in calls)]
+        pauses = [
+            (begin, end - begin)
+            for begin, (end, _) in zip(starts, calls, strict=False)
+            if end <= first_ms(rows)
+        ]
+        reads = [max(pauses, key=lambda pause: pause[1], default=(0.0, 0.0))]
+        reads = [pause for pause in reads if pause[1] >= 1]
         return [*for_data(rows), *([("Python", reads, "reads")] if reads else [])]
 
     def for_copy(rows: list[list[Any]]) -> list[tuple]:

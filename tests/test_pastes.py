@@ -2154,7 +2154,7 @@ def test_a_kernel_in_a_function_has_pytorchs_gradient_on_a_gpu(pasted):
 
 
 def test_the_tile_that_transposes_is_the_one_that_was_timed():
-    text = (ROOT / "docs/pycuda.md").read_text()
+    text = (ROOT / "docs/timing.md").read_text()
     shown = re.findall(r"^(__global__ void transpose_shared.*?^}$)", text, re.M | re.S)
     timed = (ROOT / "snippets/machine/pycuda_resources.py").read_text()
     assert len(shown) == 1 and shown[0] in timed
